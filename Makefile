@@ -1,0 +1,36 @@
+# make demo   JupyterHub with sliced GPUs on this machine, in a browser
+# make test   every test
+# The rest is for people who work on Gaia; CONTRIBUTING.md tells which is which.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: install demo test test-c test-long test-gpu lint bench clean
+
+install: ## make .venv with everything in it
+	@PYTHON="$(PYTHON)" bash tools/install.sh
+
+demo: install ## start a hub on 127.0.0.1; Ctrl-C ends it
+	@exec $(BIN)/gaia demo
+
+test: install ## every test, with the seconds of each layer
+	@bash tools/test.sh
+
+test-c: install ## the C tests alone, with sanitizers
+	@bash tools/test.sh c
+
+test-long: install ## heavy repetition
+	@bash tools/test.sh long
+
+test-gpu: install ## smoke test on a real card
+	@$(BIN)/python benchmarks/gpu_smoke.py
+
+lint: install
+	@bash tools/test.sh lint
+
+bench: install ## print the tables of benchmarks/
+	@bash benchmarks/run.sh
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,1 @@
+"""JupyterHub and the notebook: spawner, spawn page, panel, server extension."""

@@ -1,0 +1,152 @@
+"""The words of the dynamic-allocation API, on both sockets and on both sides.
+
+Amounts of memory are bytes (integers), cores are percent of one card. `docs/reference/openapi.json`
+describes the same; a test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+State = Literal["applied", "draining", "releasing"]
+Compute = Literal["hard", "elastic"]
+
+
+class Amounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals over all cards of a slot: bytes of memory and cores."""
+
+    memory: int
+    cores: int
+
+
+class SlotCard(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slot has on one card. Bytes and cores."""
+
+    uuid: str
+    index: int
+    name: str
+    requested: Amounts
+    granted: Amounts
+    held: Amounts
+    used: int
+    free_on_card: Amounts
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that holds device memory in a slot; `memory` is bytes over all its cards."""
+
+    pid: int
+    name: str
+    memory: int
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot as it stands.
+
+    `requested` is what it was made with, `granted` what is in force, `held` what is booked
+    (more than granted while draining), `used` measured bytes, `maximum` how far its owner may go,
+    `could_reach` the totals that a resize would be granted right now.
+    """
+
+    slot: str
+    owner: str
+    name: str
+    generation: int
+    state: State
+    compute: Compute
+    requested: Amounts
+    granted: Amounts
+    held: Amounts
+    used: int
+    maximum: Amounts
+    could_reach: Amounts
+    cards: tuple[SlotCard, ...]
+    processes: tuple[Process, ...]
+    message: str
+
+
+class Resize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of PATCH: totals, or one card's amounts by UUID. Absent means "as it is".
+
+    Memory is bytes or text with a unit (``"8GiB"``); see `gaia_plugin.units`.
+    """
+
+    memory: object = None
+    cores: object = None
+    cards: dict[str, dict[str, object]] | None = None
+
+
+class Resized(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a resize that was taken: `applied`, or `draining` until memory is freed."""
+
+    state: State
+    message: str
+    slot: Slot
+
+
+class NewSlot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of POST /v1/slots (operator socket). Memory and cores as in `Resize`.
+
+    `process` is the host pid whose end releases the slot; without it the slot waits a minute for
+    PUT /v1/slots/{slot}/process and is then released.
+    """
+
+    owner: str
+    name: str = ""
+    memory: object = None
+    cores: object = None
+    count: int = 1
+    max_memory: object = None
+    max_cores: object = None
+    compute: Compute = "hard"
+    models: tuple[str, ...] = ()
+    process: int | None = None
+
+
+class MadeSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to POST /v1/slots: the slot, its directory, and the environment to start with."""
+
+    slot: Slot
+    directory: str
+    environment: dict[str, str]
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of PUT /v1/slots/{slot}/process: the host pid that the slot now belongs to."""
+
+    process: int
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a new slot of some size could start now, and if not, why and what would."""
+
+    fits: bool
+    reason: str = ""
+    best: Amounts | None = None
+
+
+class CardView(msgspec.Struct, frozen=True, kw_only=True):
+    """A card of this node. Bytes and cores; `free` is what a new slot could get."""
+
+    uuid: str
+    index: int
+    name: str
+    healthy: bool
+    total: Amounts
+    free: Amounts
+    used: int
+    slots: tuple[str, ...]
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """RFC 9457 problem details; `code` is stable and `best_offer` would have been granted."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    best_offer: Amounts | None = None
+    current: Slot | None = None

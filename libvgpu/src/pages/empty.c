@@ -1,0 +1,1 @@
+int gaia_pages_placeholder;

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Runs the tests in layers and prints the seconds of each.
+#   tools/test.sh          every layer
+#   tools/test.sh LAYER    one of: lint unit c property fault sim agent hub browser wheel long
+set -uo pipefail
+cd "$(dirname "$0")/.."
+bin=$PWD/.venv/bin
+export PATH="$bin:$PATH"
+# a state and a home of our own: the tests must not see, and not touch, a running Gaia
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/gaia-test.XXXXXX")
+export GAIA_STATE=$scratch/state JUPYTER_CONFIG_DIR=$scratch/jupyter JUPYTER_RUNTIME_DIR=$scratch/jupyter-runtime
+trap 'rm -rf "$scratch"' EXIT
+failed=() report=()
+
+layer() { # name, command...
+    local name=$1 start=$SECONDS status
+    shift
+    printf '\n== %s\n' "$name"
+    if "$@"; then status=ok; else status=FAILED failed+=("$name"); fi
+    report+=("$(printf '%-10s %5d s  %s' "$name" $((SECONDS - start)) "$status")")
+}
+tests() { "$bin/python" -m pytest -q -p no:cacheprovider "$@"; }
+
+lint() {
+    ruff check . && ruff format --check . && mypy && lint-imports &&
+        find libvgpu benchmarks \( -name '*.c' -o -name '*.h' \) -print0 | xargs -0 clang-format --dry-run --Werror
+}
+
+run() {
+    case $1 in
+    lint) layer lint lint ;;
+    unit) layer unit tests tests/unit -m "not long and not browser" ;;
+    c) layer c tests tests/c -m "not long" ;;
+    property) layer property tests tests/property -m "not long" ;;
+    fault) layer fault tests tests/fault -m "not long" ;;
+    sim) layer sim tests tests/sim -m "not long" ;;
+    hub) layer hub tests tests/hub -m "not long and not browser" ;;
+    browser) layer browser tests tests/browser tests/unit -m "browser and not long" ;;
+    wheel) layer wheel tests tests/wheel -m "not long" ;;
+    long) layer long tests tests -m "long" --timeout 3600 ;;
+    *) echo "no layer is called $1" >&2 && exit 2 ;;
+    esac
+}
+
+if [ $# -gt 0 ]; then
+    for name in "$@"; do run "$name"; done
+else
+    for name in lint unit property sim c fault hub wheel browser; do run "$name"; done
+fi
+
+printf '\n== seconds\n'
+printf '%s\n' "${report[@]}"
+if [ ${#failed[@]} -gt 0 ]; then
+    printf '\nfailed: %s\n' "${failed[*]}"
+    exit 1
+fi
+echo "all layers passed"
