@@ -12,7 +12,7 @@ install: ## make .venv with everything in it
 	@PYTHON="$(PYTHON)" bash tools/install.sh
 
 demo: install ## start a hub on 127.0.0.1; Ctrl-C ends it
-	@exec $(BIN)/gaia demo
+	@exec $(BIN)/gaia demo $(ARGS)
 
 test: install ## every test, with the seconds of each layer
 	@bash tools/test.sh

@@ -29,13 +29,13 @@ lint() {
 run() {
     case $1 in
     lint) layer lint lint ;;
-    unit) layer unit tests tests/unit -m "not long and not browser" ;;
+    unit) layer unit tests tests/unit -m "not long" ;;
     c) layer c tests tests/c -m "not long" ;;
     property) layer property tests tests/property -m "not long" ;;
     fault) layer fault tests tests/fault -m "not long" ;;
     sim) layer sim tests tests/sim -m "not long" ;;
-    hub) layer hub tests tests/hub -m "not long and not browser" ;;
-    browser) layer browser tests tests/browser tests/unit -m "browser and not long" ;;
+    hub) layer hub tests tests/hub -m "not long" ;;
+    browser) layer browser tests tests/browser -m "not long" ;;
     wheel) layer wheel tests tests/wheel -m "not long" ;;
     long) layer long tests tests -m "long" --timeout 3600 ;;
     *) echo "no layer is called $1" >&2 && exit 2 ;;
