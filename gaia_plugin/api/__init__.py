@@ -1,0 +1,1 @@
+"""The dynamic-allocation API: HTTP and JSON over unix sockets."""

@@ -140,6 +140,16 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True):
     slots: tuple[str, ...]
 
 
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers on the operator socket; `driver` is the directory of the driver's libraries."""
+
+    pid: int
+    version: str
+    driver: str
+    state: str
+    slots: int
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """RFC 9457 problem details; `code` is stable and `best_offer` would have been granted."""
 

@@ -1,0 +1,104 @@
+"""What the agent does by itself: give back, watch, keep the pages alive, end when idle.
+
+No loop ends at a fault: it is logged, and the next round tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from gaia_plugin.agent.node import LocalNode
+from gaia_plugin.agent.readings import Figures
+from gaia_plugin.errors import Refusal, Unusable
+from gaia_plugin.ledger import SlotRecord
+from gaia_plugin.slots.usage import Usage
+from gaia_plugin.units import MEMORY_UNIT, units_up
+
+log = structlog.get_logger(__name__)
+
+DRAIN_EVERY: Final = 0.2
+OBSERVE_EVERY: Final = 1.0
+SYNC_EVERY: Final = 10.0
+
+
+async def repeat(name: str, every: float, step: Callable[[], Awaitable[None]]) -> None:
+    """Run `step` again and again, with `every` seconds between; never end."""
+    while True:
+        try:
+            await step()
+        except (Refusal, Unusable) as error:
+            log.warning("put off", loop=name, why=str(error))
+        except Exception:
+            log.exception("failed", loop=name)
+        await asyncio.sleep(every)
+
+
+async def drain(node: LocalNode) -> None:
+    """Give back what draining slots no longer use; waits while none drains."""
+    await node.drain_wanted.wait()
+    node.drain_wanted.clear()
+    left = await node.do(node.core.unsettled)
+    for slot in left:
+        await node.drain(slot)
+    if left:
+        node.drain_wanted.set()
+
+
+async def observe(node: LocalNode) -> None:
+    """Take one sample of every slot: overheads into the pages, lies into the ledger."""
+    before = await node.do(_claims, node)
+    cards = {part.card for record, usage in before if usage.processes for part in record.slices}
+    figures = await node.ask(node.reader.figures, sorted(cards)) if cards else {}
+    for slot in await node.do(_account, node, before, figures):
+        node.drain_wanted.set()
+        node.touch(slot)
+    for record in await node.do(node.core.unclaimed):
+        log.info("not claimed", slot=record.slot)
+        await node.release_quietly(record)
+
+
+def _claims(node: LocalNode) -> list[tuple[SlotRecord, Usage]]:
+    """Read what all slots claim; leave a sign of life in each page on the way."""
+    found = []
+    for record in node.core.ledger.slots():
+        node.core.heartbeat(record)
+        found.append((record, node.core.directories.usage(record.slot)))
+    return found
+
+
+def _account(node: LocalNode, before: list[tuple[SlotRecord, Usage]], figures: Figures) -> list[str]:
+    """Put the driver's figures beside the claims; return the slots that hold more than they did."""
+    raised = []
+    for record, usage in before:
+        if not usage.processes:
+            continue
+        node.core.accounts.observe(record, usage, figures)
+        pids = {process.pid for process in usage.processes}
+        for part in record.slices:
+            listed = figures.get(part.card, {})
+            found = sum(figure or 0 for pid, figure in listed.items() if pid in pids)
+            if found > part.held.units * MEMORY_UNIT:
+                with contextlib.suppress(Refusal):
+                    node.core.raise_held(record.slot, part.card, units_up(found))
+                    raised.append(record.slot)
+    return raised
+
+
+async def sync(node: LocalNode) -> None:
+    """Tell the ledger which cards there are now."""
+    await node.do(node.core.sync, await node.ask(node.reader.inventory))
+
+
+async def until_idle(node: LocalNode, seconds: float) -> None:
+    """Return when there was neither slot nor client for so long."""
+    since = time.monotonic()
+    while time.monotonic() - since < seconds:
+        await asyncio.sleep(min(0.2, seconds / 4))
+        if node.connections or await node.do(lambda: len(node.core.ledger.slots())):
+            since = time.monotonic()

@@ -1,0 +1,127 @@
+"""One agent from its lock to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from gaia_plugin import paths
+from gaia_plugin.agent import loops
+from gaia_plugin.agent.contexts import context_bytes
+from gaia_plugin.agent.core import Core
+from gaia_plugin.agent.lock import LOCKED, StateLock, Taken
+from gaia_plugin.agent.node import LocalNode
+from gaia_plugin.agent.readings import Reader
+from gaia_plugin.errors import Refusal, Unusable
+from gaia_plugin.gpu import Gpus
+from gaia_plugin.gpu.nvml import Nvml
+from gaia_plugin.ledger import Ledger
+from gaia_plugin.slots.directory import SlotDirectories
+
+log = structlog.get_logger(__name__)
+
+
+def configure_logs() -> None:
+    """Send everything to stderr, one line each."""
+    # warnings of libraries come through the stdlib; they must not be lost
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def serve(state: Path, driver: Path | None, *, idle_exit: float | None = None) -> int:
+    """Be the agent of `state` until a signal ends it; return the exit code.
+
+    Args:
+        state: the state directory, made if it is missing.
+        driver: the driver's directory; None: the system's.
+        idle_exit: end after so many seconds without slots and clients; None: never.
+    """
+    configure_logs()
+    os.umask(0o077)
+    try:
+        return _locked(state, driver, idle_exit)
+    except Taken as taken:
+        sys.stderr.write(f"gaia: {taken}\n")
+        return LOCKED
+    except Refusal as refusal:
+        sys.stderr.write(f"gaia: {refusal.sentence}\n")
+    except Unusable as unusable:
+        sys.stderr.write(f"gaia: {unusable}\n")
+    return 1
+
+
+def _locked(state: Path, driver: Path | None, idle_exit: float | None) -> int:
+    with ExitStack() as stack:
+        lock = StateLock.take(state)
+        stack.callback(lock.release)
+        directory = paths.check_driver(driver) if driver is not None else paths.system_driver()
+        gpus = Nvml(directory)
+        stack.callback(gpus.close)
+        core = _core(state, directory, gpus)
+        stack.callback(core.close)
+        _tell_who(state, directory)
+        asyncio.run(_run(core, Reader(gpus), idle_exit))
+    return 0
+
+
+def _core(state: Path, driver: Path, gpus: Gpus) -> Core:
+    inventory = Reader(gpus).inventory()
+    context = context_bytes(state, driver, inventory.cards, gpus)
+    directories = SlotDirectories(state, paths.shadow("local"), context_bytes=context)
+    ledger = Ledger(state / "ledger.sqlite")
+    return Core(state, driver, inventory, ledger, directories, context)
+
+
+def _tell_who(state: Path, driver: Path) -> None:
+    aside = state / "agent.json.new"
+    aside.write_text(json.dumps({"pid": os.getpid(), "driver": str(driver)}) + "\n")
+    aside.rename(state / "agent.json")
+
+
+async def _run(core: Core, reader: Reader, idle_exit: float | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with ThreadPoolExecutor(1, "core") as work, ThreadPoolExecutor(1, "driver") as asking:
+        node = LocalNode(core, reader, work, asking)
+        try:
+            await node.open()
+            log.info("serving", state=str(core.state), driver=str(core.driver), pid=os.getpid())
+            await _until_ended(node, stop, idle_exit)
+        finally:
+            await node.close()
+
+
+async def _until_ended(node: LocalNode, stop: asyncio.Event, idle_exit: float | None) -> None:
+    async with asyncio.TaskGroup() as group:
+        running = [
+            group.create_task(loops.repeat("drain", loops.DRAIN_EVERY, lambda: loops.drain(node))),
+            group.create_task(loops.repeat("observe", loops.OBSERVE_EVERY, lambda: loops.observe(node))),
+            group.create_task(loops.repeat("sync", loops.SYNC_EVERY, lambda: loops.sync(node))),
+        ]
+        ends: set[asyncio.Task[Any]] = {group.create_task(stop.wait())}
+        if idle_exit is not None:
+            ends.add(group.create_task(loops.until_idle(node, idle_exit)))
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        log.info("ending", reason="signal" if stop.is_set() else "idle")
+        for task in [*running, *ends]:
+            task.cancel()

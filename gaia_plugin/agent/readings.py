@@ -1,0 +1,116 @@
+"""What the driver says, asked in a thread of its own because a driver may be slow or hang."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from gaia_plugin.errors import Refusal
+from gaia_plugin.gpu import Gpus, Topology
+from gaia_plugin.ledger import CardCapacity
+from gaia_plugin.units import units_down
+
+log = structlog.get_logger(__name__)
+
+Figures = Mapping[str, Mapping[int, int | None]]
+"""By card UUID and host pid: bytes, or None where the driver gives no figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The cards of this machine and how they are linked."""
+
+    cards: tuple[CardCapacity, ...]
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a slot's pages said before the driver is asked; see `Core.claim`.
+
+    `announced` is bytes by card, None when the usage page is damaged; `pids` are the processes
+    that the page names, `holding` those that claim to hold memory, by card.
+    """
+
+    slot: str
+    socket: Path
+    generation: int
+    cards: tuple[str, ...]
+    announced: Mapping[str, int] | None
+    pids: frozenset[int]
+    holding: Mapping[str, frozenset[int]]
+
+
+class Reader:
+    """Asks the driver. A card that gives no answer is left out of every answer here."""
+
+    def __init__(self, gpus: Gpus) -> None:
+        self._gpus = gpus
+
+    def inventory(self) -> Inventory:
+        """Return the cards: what a card has is what its driver does not keep, in whole units.
+
+        Raises:
+            Refusal, Unusable: the driver does not answer at all.
+        """
+        cards = tuple(
+            CardCapacity(
+                uuid=card.uuid,
+                index=card.index,
+                name=card.name,
+                units=max(0, units_down(card.memory_total - card.memory_reserved)),
+                healthy=card.healthy,
+            )
+            for card in self._gpus.cards()
+        )
+        return Inventory(cards, self._gpus.topology())
+
+    def used(self, cards: Iterable[str]) -> dict[str, int]:
+        """Return the bytes in use by card, by whomever."""
+        found = {}
+        for uuid in cards:
+            try:
+                found[uuid] = self._gpus.memory_used(uuid)
+            except Refusal as refusal:
+                log.warning("no figure", card=uuid, why=refusal.sentence)
+        return found
+
+    def figures(self, cards: Iterable[str]) -> dict[str, dict[int, int | None]]:
+        """Return the bytes of each process on each card."""
+        found = {}
+        for uuid in cards:
+            try:
+                found[uuid] = dict(self._gpus.processes(uuid))
+            except Refusal as refusal:
+                log.warning("no processes", card=uuid, why=refusal.sentence)
+        return found
+
+    def use(self, claim: Claim) -> tuple[dict[str, int | None], int]:
+        """Return a slot's bytes by card (None: no figure), and how many processes it has.
+
+        A process belongs to the slot if the usage page names it or if it was started in it: the
+        page is a claim, and a process may hold memory before or without being in it.
+        """
+        figures = self.figures(claim.cards)
+        on_cards = {pid for listed in figures.values() for pid in listed}
+        members = claim.pids | {pid for pid in on_cards if started_in(pid, claim.socket)}
+        sums: dict[str, int | None] = {}
+        for uuid, listed in figures.items():
+            mine = [figure for pid, figure in listed.items() if pid in members]
+            # a process that holds memory and that the driver does not list has no figure, not 0
+            unlisted = claim.holding.get(uuid, frozenset()) - set(listed)
+            sums[uuid] = None if None in mine or unlisted else sum(figure or 0 for figure in mine)
+        return sums, len(members)
+
+
+def started_in(pid: int, socket: Path) -> bool:
+    """Tell whether the process was started with this slot's environment."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return b"GAIA_SLOT_SOCKET=" + os.fsencode(socket) in environ.split(b"\0")

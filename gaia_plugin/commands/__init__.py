@@ -1,0 +1,1 @@
+"""The commands of `gaia`, one file each."""

@@ -1,0 +1,37 @@
+"""`gaia agent`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gaia_plugin.commands.common import DriverOption, SimOption, driver_of
+
+
+def agent(
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="State directory. Default: the one that belongs to the driver."),
+    ] = None,
+    driver: DriverOption = None,
+    sim: SimOption = False,
+    idle_exit: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="End after so long without slots and clients. Default: never."),
+    ] = None,
+) -> None:
+    """Run the agent in the foreground.
+
+    It keeps the ledger, the limits and the sockets of this machine.
+    gaia run and gaia demo start one by themselves. One agent runs per state directory; a second
+    one says who has it and ends with exit code 17.
+    """
+    from gaia_plugin import paths
+    from gaia_plugin.agent.main import serve
+
+    chosen = driver_of(driver, sim)
+    directory = paths.state_directory(chosen) if state is None else Path(os.path.abspath(state))
+    raise typer.Exit(serve(directory, chosen, idle_exit=idle_exit))

@@ -1,0 +1,36 @@
+"""`gaia cards`."""
+
+from __future__ import annotations
+
+from gaia_plugin.commands.common import JsonOption, StateOption, agents, memory, print_json, print_table
+
+
+def cards(state: StateOption = None, json: JsonOption = False) -> None:
+    """List the cards, and what is free on each.
+
+    Of each card: its size, what is free for new slices, what is in use now, and its slots.
+    """
+    found = [(where, node.cards()) for where, node in agents(state)]
+    if json:
+        from gaia_plugin.commands.common import with_state
+
+        print_json([card for where, listed in found for card in with_state(where, listed)])
+        return
+    for where, listed in found:
+        print_table(
+            f"Cards of the agent in {where}",
+            ("card", "name", "memory", "free", "used now", "time free", "slots", "uuid"),
+            [
+                (
+                    str(card.index),
+                    card.name if card.healthy else f"{card.name} (not healthy)",
+                    memory(card.total.memory),
+                    memory(card.free.memory),
+                    memory(card.used),
+                    f"{card.free.cores} %",
+                    ", ".join(card.slots) or "none",
+                    card.uuid,
+                )
+                for card in listed
+            ],
+        )

@@ -1,0 +1,132 @@
+"""What the commands share: exit codes, options, finding agents, printing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from gaia_plugin.errors import Unusable
+
+if TYPE_CHECKING:
+    from gaia_plugin.api.client import NodeClient
+
+BROKEN: Final = 1
+"""Exit code when the machine lacks something, or nothing answers."""
+USAGE: Final = 2
+"""Exit code when the command line itself is wrong."""
+REFUSED: Final = 3
+"""Exit code when Gaia refuses: no room, over a maximum, not an amount."""
+
+StateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--state", metavar="DIR", help="State directory of the agent. Default: every agent running."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+DriverOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--driver",
+        metavar="DIR",
+        help="Directory with libcuda.so.1 and libnvidia-ml.so.1 to stand in front of. Default: the system's.",
+    ),
+]
+SimOption = Annotated[bool, typer.Option("--sim", help="Use the simulated GPU instead of a real one.")]
+
+
+def driver_of(driver: Path | None, sim: bool) -> Path | None:
+    """Return the driver directory the two options name; the simulated one is made if it is missing."""
+    from gaia_plugin import paths
+
+    if sim and driver is not None:
+        raise typer.BadParameter("Name a driver or the simulated one, not both.", param_hint="--sim")
+    if not sim:
+        return None if driver is None else paths.check_driver(driver)
+    from gaia_plugin.sim import default_sim
+
+    return default_sim()
+
+
+def agents(state: Path | None) -> list[tuple[Path, NodeClient]]:
+    """Return the running agents: that of `state`, or all under the state root.
+
+    Raises:
+        Unusable: none answers.
+    """
+    from gaia_plugin import paths
+    from gaia_plugin.api import start
+
+    if state is not None:
+        state = Path(os.path.abspath(state))
+        if not start.answers(state):
+            raise Unusable(f"No agent answers in {state}. `gaia agent --state {state}` starts one.")
+        return [(state, start.client_of(state))]
+    found = start.running()
+    if not found:
+        raise Unusable(
+            f"No agent is running under {paths.state_root()}. `gaia run` and `gaia demo` start one; "
+            "`gaia agent` runs one in the foreground."
+        )
+    return [(each, start.client_of(each)) for each in found]
+
+
+def agent_with(slot: str, state: Path | None) -> NodeClient:
+    """Return the client of the one agent that has `slot`.
+
+    Raises:
+        Refusal: ``no_such_slot``.
+        Unusable: no agent answers, or several have a slot of that name.
+    """
+    from gaia_plugin.errors import Code, Refusal
+
+    running = agents(state)
+    having = [(where, node) for where, node in running if any(each.slot == slot for each in node.slots())]
+    if not having:
+        raise Refusal(Code.NO_SUCH_SLOT, f"There is no slot {slot!r}. `gaia slots` lists those there are.")
+    if len(having) > 1:
+        places = " and ".join(str(where) for where, _ in having)
+        raise Unusable(f"Several agents have a slot {slot!r}; name one with --state: {places}.")
+    return having[0][1]
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(text.decode() + "\n")
+
+
+def with_state(state: Path, items: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return API values as plain dictionaries that also say which agent they are from."""
+    import msgspec
+
+    return [{**msgspec.to_builtins(item), "state_directory": str(state)} for item in items]
+
+
+def print_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of text; the first column is never cut."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=escape(heading), title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0, header_style="bold")
+    for row in rows:
+        table.add_row(*[escape(cell) for cell in row])
+    console.print(table)
+
+
+def memory(amount: int) -> str:
+    """Write bytes for people."""
+    from gaia_plugin.units import format_memory
+
+    return format_memory(amount)

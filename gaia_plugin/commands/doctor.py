@@ -1,0 +1,167 @@
+"""`gaia doctor`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+from gaia_plugin.commands.common import BROKEN, DriverOption, JsonOption, SimOption, driver_of, print_json
+from gaia_plugin.errors import Refusal, Unusable
+
+Verdict = Literal["good", "note", "broken"]
+
+_SHM: Final = "/dev/shm"  # noqa: S108
+
+NO_BOUNDARY: Final = (
+    "Single-machine mode shares a card fairly among people who trust each other. It is no security "
+    "boundary: all programs run as the same user, and one that wants to can go around it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: what, how it is, and a sentence."""
+
+    what: str
+    verdict: Verdict
+    sentence: str
+
+
+def doctor(
+    driver: DriverOption = None,
+    sim: SimOption = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="State directory of the agent. Default: the one of the driver."),
+    ] = None,
+    port: Annotated[int, typer.Option(metavar="PORT", help="The port gaia demo would use.")] = 8000,
+    json: JsonOption = False,
+) -> None:
+    """Say what Gaia lacks on this machine, if anything.
+
+    Every finding comes with what to do about it. Exit code 1 if something is broken.
+    """
+    findings = list(_findings(driver, sim, state, port))
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            sys.stdout.write(f"{finding.verdict + ':':8}{finding.what}: {finding.sentence}\n")
+        sys.stdout.write(f"\n{NO_BOUNDARY}\n")
+    if any(finding.verdict == "broken" for finding in findings):
+        raise typer.Exit(BROKEN)
+
+
+def _findings(driver: Path | None, sim: bool, state: Path | None, port: int) -> Iterator[Finding]:
+    from gaia_plugin import paths
+
+    yield _compiler()
+    yield _shared_memory()
+    yield _attempt("libraries", lambda: f"the shadow library is in {paths.shadow()}")
+    chosen: Path | None = None
+    try:
+        named = driver_of(driver, sim)
+        chosen = named or paths.system_driver()
+        yield Finding("driver", "good", f"found in {chosen}")
+    except Unusable as unusable:
+        # a machine without a card is a good machine for the simulated one
+        named = driver
+        asked = driver is not None or sim
+        yield Finding("driver", "broken" if asked else "note", str(unusable))
+    if chosen is not None:
+        yield from _cards(chosen)
+    directory = paths.state_directory(named) if state is None else Path(os.path.abspath(state))
+    yield _writable(directory)
+    yield _agent(directory)
+    yield _port(port)
+
+
+def _attempt(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, "good", look())
+    except Unusable as unusable:
+        return Finding(what, "broken", str(unusable))
+
+
+def _compiler() -> Finding:
+    found = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    if found is not None:
+        return Finding("compiler", "good", found)
+    return Finding(
+        "compiler", "note", "there is none; it is needed only to build Gaia (apt install build-essential)."
+    )
+
+
+def _shared_memory() -> Finding:
+    if os.path.isdir(_SHM) and os.access(_SHM, os.W_OK):
+        return Finding(_SHM, "good", "is there and can be written")
+    return Finding(
+        _SHM,
+        "broken",
+        "is not there or cannot be written; the simulated GPU and many programs need it.",
+    )
+
+
+def _cards(driver: Path) -> Iterator[Finding]:
+    from gaia_plugin.commands.common import memory
+
+    try:
+        from gaia_plugin.gpu.nvml import Nvml
+
+        with Nvml(driver) as nvml:
+            cards = nvml.cards()
+            yield Finding("NVML", "good", f"answers, {len(cards)} cards")
+            for card in cards:
+                usable = memory(card.memory_total - card.memory_reserved)
+                yield Finding(
+                    f"card {card.index}",
+                    "good" if card.healthy else "broken",
+                    f"{card.name}, {usable} for slices, {card.uuid} {card.trouble}".rstrip(),
+                )
+    except ImportError:
+        yield Finding("NVML", "broken", "the node part is missing: pip install 'gaia-vgpu[node]'.")
+    except (Unusable, Refusal) as error:
+        yield Finding("NVML", "broken", str(error))
+
+
+def _writable(directory: Path) -> Finding:
+    there = directory
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return Finding("state", "good", f"{directory} can be written")
+    return Finding(
+        "state", "broken", f"{directory} cannot be written; set GAIA_STATE to a directory that can."
+    )
+
+
+def _agent(directory: Path) -> Finding:
+    from gaia_plugin.api import start
+
+    try:
+        health = start.client_of(directory, timeout=5.0).health()
+    except Refusal:
+        return Finding("agent", "note", "none is running there; gaia run and gaia demo start one.")
+    return Finding("agent", "good", f"process {health.pid} is running with {health.slots} slots")
+
+
+def _port(port: int) -> Finding:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except (OSError, OverflowError):
+            return Finding(
+                f"port {port}",
+                "note",
+                "is in use; a hub may be running already. gaia demo takes another port.",
+            )
+    return Finding(f"port {port}", "good", "is free")
