@@ -30,6 +30,7 @@ FILE: Final = "contexts.json"
 UNMEASURED: Final = 300 * MIB
 _LARGEST: Final = 8 * GIB
 _TIMEOUT: Final = 10.0
+_NOTHING_SEEN: Final = 20
 
 _PROBE: Final = """
 import ctypes, sys
@@ -82,8 +83,9 @@ def _figure(probe: subprocess.Popen[bytes], uuid: str, gpus: Gpus, clock: Callab
     ready, _, _ = select.select([probe.stdout], [], [], _TIMEOUT)
     if not ready or probe.stdout.readline().strip() != b"0":
         return None
-    # a driver may list a process late; two equal figures in a row are one to go by
-    deadline, last = clock() + _TIMEOUT, None
+    # a driver may list a process late, and first without its memory: two equal figures in a row are
+    # one to go by, and nothing at all must be said for longer before it is believed
+    deadline, last, nothing = clock() + _TIMEOUT, None, 0
     while clock() < deadline:
         try:
             listed = gpus.processes(uuid)
@@ -94,6 +96,9 @@ def _figure(probe: subprocess.Popen[bytes], uuid: str, gpus: Gpus, clock: Callab
             return None
         if figure and figure == last:
             return min(figure, _LARGEST)
+        nothing = nothing + 1 if figure == 0 else 0
+        if nothing == _NOTHING_SEEN:
+            return 0
         last = figure
         time.sleep(0.02)
     return None

@@ -1,0 +1,392 @@
+"""The ledger: one SQLite file, one writer, every invariant checked before each commit.
+
+The agent holds an exclusive lock on its state directory while it uses this, so there is one
+ledger object at a time; the transactions still stand on their own, so that a SIGKILL at any
+instruction leaves the last committed book.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gaia_plugin.errors import Code, Refusal, Unusable
+from gaia_plugin.ledger import offers, rules, schema
+from gaia_plugin.ledger.book import Book, closed, violations
+from gaia_plugin.ledger.records import CardCapacity, SlotRecord
+from gaia_plugin.placement.model import CardState, Slice
+from gaia_plugin.shares import NOTHING, Share
+
+
+class LedgerBroken(Exception):
+    """A change would have broken an invariant; it was not made. Always a fault of Gaia's."""
+
+
+class Ledger:
+    """The durable record of slots at `path`, made if it is not there.
+
+    Methods may be called from any thread; each is one transaction.
+
+    Raises:
+        Unusable: the file is damaged, foreign, of a newer Gaia, or cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        # grows between `hold` and `commit`: slot -> (generation, targets). Kept in memory on purpose:
+        # after a crash such a grow is forgotten, its booking looks like draining and falls by itself.
+        self._growing: dict[str, tuple[int, dict[str, Share]]] = {}
+        self._connection = _open(self.path)
+
+    def close(self) -> None:
+        """Close the file; what was not committed is forgotten."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- reading
+
+    def cards(self) -> list[CardCapacity]:
+        """Return the cards by index; one that left while a slot is on it comes as not healthy."""
+        entries = self._read().cards.values()
+        return [
+            CardCapacity(c.uuid, c.index, c.name, c.units, c.cores, entry.usable)
+            for entry in sorted(entries, key=lambda entry: (entry.capacity.index, entry.capacity.uuid))
+            for c in (entry.capacity,)
+        ]
+
+    def free(self) -> dict[str, Share]:
+        """Return what is free on each card, by UUID: capacity less all `held`, never below zero."""
+        book = self._read()
+        return {uuid: book.free_on(uuid).most(NOTHING) for uuid in book.cards}
+
+    def overbooked(self) -> dict[str, Share]:
+        """Return the cards on which more is held than they have, and by how much."""
+        return {uuid: entry.over for uuid, entry in self._read().cards.items() if entry.over != NOTHING}
+
+    def states(self) -> list[CardState]:
+        """Return the cards as placement sees them, by index."""
+        return rules.states(self._read())
+
+    def slots(self) -> list[SlotRecord]:
+        """Return all slots, oldest first."""
+        return list(self._read().slots.values())
+
+    def slot(self, slot: str) -> SlotRecord:
+        """Return one slot.
+
+        Raises:
+            Refusal: code ``no_such_slot``.
+        """
+        return rules.find(self._read(), slot)
+
+    def could_reach(self, slot: str) -> Share:
+        """Return the totals that an even resize of `slot` would be granted now.
+
+        Raises:
+            Refusal: code ``no_such_slot``.
+        """
+        book = self._read()
+        return offers.reach(book, rules.find(book, slot))
+
+    # -- cards
+
+    def set_cards(self, cards: Iterable[CardCapacity]) -> None:
+        """Say which cards the machine has now.
+
+        A card that left, or that is not healthy, keeps its slots and gets nothing new. One that
+        became smaller than its bookings is noted as overbooked.
+        """
+        listed = list(cards)
+        self._write(lambda book: rules.set_cards(book, listed), may_overbook=True)
+
+    # -- slots
+
+    def grant(
+        self,
+        slot: str,
+        owner: str,
+        name: str,
+        choose: Callable[[list[CardState]], Sequence[Slice]],
+        maximum: Share,
+        compute: str,
+        process: int | None = None,
+        process_start: int | None = None,
+    ) -> SlotRecord:
+        """Make a slot on the cards that `choose` picks; it runs inside the transaction.
+
+        Raises:
+            Refusal: what `choose` raises; ``slot_exists``, ``invalid_amount``, ``no_such_card``,
+                ``over_maximum``, ``card_full``, ``unavailable``.
+        """
+        new = SlotRecord(
+            slot, owner, name, 1, False, compute, maximum, (), process, process_start, time.time()
+        )
+
+        def change(book: Book) -> Book:
+            # asked before `choose`, whose refusal would hide the plainer reason
+            if slot in book.slots:
+                return rules.grant(book, new, ())
+            return rules.grant(book, new, tuple(choose(rules.states(book))))
+
+        return self._write(change).slots[slot]
+
+    def hold(self, slot: str, new: Mapping[str, Share], generation: int | None = None) -> SlotRecord:
+        """Begin a grow: book what targets `new` (by card) need; `commit` or `undo` must follow.
+
+        Raises:
+            Refusal: as `resize`; ``unavailable`` while another grow of the slot is under way.
+        """
+        with self._lock:
+            if slot in self._growing:
+                raise Refusal(
+                    Code.UNAVAILABLE, f"Another change of slot {slot!r} is under way; try again in a moment."
+                )
+            wanted: dict[str, Share] = {}
+
+            def change(book: Book) -> Book:
+                record, targets = rules.target_of(book, slot, new, generation)
+                wanted.update(targets)
+                return rules.hold(book, record, targets)
+
+            record = self._write(change).slots[slot]
+            self._growing[slot] = (record.generation, wanted)
+            return record
+
+    def commit(self, slot: str) -> SlotRecord:
+        """Finish a grow: what `hold` booked is in force; the page may be stored afterwards.
+
+        Raises:
+            Refusal: ``stale``, when the slot changed since `hold`, or no grow is under way.
+        """
+        with self._lock:
+            generation, wanted = self._growing.get(slot, (-1, {}))
+
+            def change(book: Book) -> Book:
+                record = rules.find(book, slot)
+                rules.fresh(record, generation)
+                return rules.aim(book, record, wanted)
+
+            try:
+                return self._write(change).slots[slot]
+            finally:
+                self._growing.pop(slot, None)
+
+    def undo(self, slot: str) -> SlotRecord:
+        """Give a grow up: what is in force never moved, what was booked falls with `settle`.
+
+        Raises:
+            Refusal: code ``no_such_slot``.
+        """
+        with self._lock:
+            self._growing.pop(slot, None)
+            return self.slot(slot)
+
+    def resize(self, slot: str, new: Mapping[str, Share], generation: int | None = None) -> SlotRecord:
+        """Put targets `new` (by card; cards left out stay) in force, booked in the same transaction.
+
+        What is given back stays booked until `settle`.
+
+        Raises:
+            Refusal: ``no_such_slot``, ``stale``, ``no_such_card``, ``invalid_amount``,
+                ``over_maximum``, ``card_full``, ``unavailable``; nothing changed then.
+        """
+
+        def change(book: Book) -> Book:
+            return rules.aim(book, *rules.target_of(book, slot, new, generation))
+
+        with self._lock:
+            after = self._write(change)
+            self._forget_stale_grow(after, slot)
+            return after.slots[slot]
+
+    def settle(self, slot: str, generation: int, use: Mapping[str, int]) -> SlotRecord:
+        """Give back what is booked beyond both target and `use`.
+
+        Args:
+            slot: its name.
+            generation: of the target whose page was stored before `use` was measured.
+            use: units by card (see `gaia_plugin.slots.draining`). A card left out was not
+                measured and keeps its memory; cores always fall to the target.
+
+        Raises:
+            Refusal: ``no_such_slot``, ``stale``.
+        """
+        with self._lock:
+            wanted = self._growing.get(slot, (0, {}))[1]
+            return self._write(lambda book: rules.settle(book, slot, generation, use, wanted)).slots[slot]
+
+    def raise_held(self, slot: str, card: str, units: int) -> SlotRecord:
+        """Book at once what a slot was found to use on `card`, even past the card.
+
+        Raises:
+            Refusal: ``no_such_slot``, ``no_such_card``.
+        """
+        return self._write(lambda book: rules.raise_held(book, slot, card, units), may_overbook=True).slots[
+            slot
+        ]
+
+    def release(self, slot: str) -> SlotRecord:
+        """Shrink a slot to nothing for good; it is removed when it has settled. Again: no change.
+
+        Raises:
+            Refusal: code ``no_such_slot``.
+        """
+        with self._lock:
+            after = self._write(lambda book: rules.release(book, slot))
+            self._forget_stale_grow(after, slot)
+            return after.slots[slot]
+
+    def remove(self, slot: str) -> None:
+        """Strike out a slot that holds nothing; its directory must go after this, not before.
+
+        Raises:
+            Refusal: ``no_such_slot``; ``unavailable`` while it holds anything.
+        """
+        self._write(lambda book: rules.remove(book, slot))
+
+    def own(self, slot: str, process: int, process_start: int) -> SlotRecord:
+        """Note the process whose end releases the slot.
+
+        Raises:
+            Refusal: code ``no_such_slot``.
+        """
+        return self._write(lambda book: rules.own(book, slot, process, process_start)).slots[slot]
+
+    # -- transactions
+
+    def _forget_stale_grow(self, book: Book, slot: str) -> None:
+        if slot in self._growing and self._growing[slot][0] != book.slots[slot].generation:
+            del self._growing[slot]
+
+    def _read(self) -> Book:
+        with self._lock, _faults(self.path):
+            self._connection.execute("BEGIN")
+            try:
+                return schema.read(self._connection)
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    def _write(self, change: Callable[[Book], Book], *, may_overbook: bool = False) -> Book:
+        with self._lock, _faults(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                before = schema.read(self._connection)
+                after = closed(change(before), may_overbook=may_overbook)
+                broken = violations(after)
+                if broken:
+                    raise LedgerBroken("; ".join(broken))
+                schema.write(self._connection, before, after)
+                self._commit()
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            return after
+
+    def _commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+
+@contextlib.contextmanager
+def _faults(path: Path) -> Iterator[None]:
+    """Turn faults of the file into what people are told."""
+    try:
+        yield
+    except sqlite3.OperationalError as fault:
+        raise Refusal(
+            Code.UNAVAILABLE, f"The ledger {path} cannot be written now ({fault}); nothing was changed."
+        ) from fault
+    except sqlite3.IntegrityError as fault:
+        raise LedgerBroken(str(fault)) from fault
+    except sqlite3.DatabaseError as fault:
+        raise _damaged(path, str(fault)) from fault
+
+
+def _damaged(path: Path, reason: str) -> Unusable:
+    return Unusable(
+        f"The ledger {path} is damaged ({reason}). End the programs that use slots of this machine, "
+        f"move the file and its -wal and -shm away, and start again."
+    )
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        # made by hand so that nobody else may ever read it; SQLite's companions take its mode
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as fault:
+        raise Unusable(f"The ledger {path} cannot be opened: {fault}.") from fault
+    try:
+        _prepare(connection, path)
+    except sqlite3.OperationalError as fault:
+        connection.close()
+        raise Unusable(f"The ledger {path} cannot be opened: {fault}.") from fault
+    except sqlite3.DatabaseError as fault:
+        connection.close()
+        raise _damaged(path, str(fault)) from fault
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    # FULL, because an answer that was given must survive a power cut
+    for pragma in ("foreign_keys = ON", "synchronous = FULL", "trusted_schema = OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+    _identify(connection, path)  # before the first write: a file of somebody else's stays as it is
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not _identify(connection, path):
+            _make_tables(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if verdict != "ok":
+        raise _damaged(path, str(verdict))
+    broken = violations(schema.read(connection))
+    if broken:
+        raise _damaged(path, "; ".join(broken))
+
+
+def _identify(connection: sqlite3.Connection, path: Path) -> bool:
+    """Tell whether the file has our tables; refuse one that is foreign or newer."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application == 0 and version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        return False
+    if application != schema.APPLICATION_ID:
+        raise Unusable(f"The file {path} is not a ledger of Gaia's; move it away and start again.")
+    if version > schema.SCHEMA_VERSION:
+        raise Unusable(
+            f"The ledger {path} was written by a newer Gaia (schema {version}, this one knows "
+            f"{schema.SCHEMA_VERSION}). Install that version again."
+        )
+    return True
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for table in schema.TABLES:
+        connection.execute(table)
+    connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")

@@ -1,0 +1,224 @@
+"""The directories of all slots of one agent: `slots/<slot>/{limits, usage, lib}` below its state."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from gaia_plugin.ledger.records import CardCapacity, SlotRecord
+from gaia_plugin.shares import Share
+from gaia_plugin.slots import limits, pages
+from gaia_plugin.slots.library import library_version
+from gaia_plugin.slots.names import safe_name
+from gaia_plugin.slots.usage import Usage, read_usage
+from gaia_plugin.units import MIB
+
+CONTEXT_BYTES: Final = 300 * MIB
+"""Charged for a process's context on a card until it has been measured."""
+
+_DIRECTORY: Final = 0o700
+_FILE: Final = 0o600
+
+
+class SlotDirectories:
+    """Makes, writes and removes slot directories; the only writer of pages.
+
+    Methods may be called from any thread.
+
+    Args:
+        state: the agent's state directory.
+        shadows: where the local shadow libraries were installed (`lib/local`).
+        context_bytes: charged for a process's context on a card until it has been measured.
+    """
+
+    def __init__(self, state: Path, shadows: Path, *, context_bytes: int = CONTEXT_BYTES) -> None:
+        self.root = state / "slots"
+        self.libraries = state / "lib"
+        self._shadows = shadows
+        self._context_bytes = context_bytes
+        self._capacity: dict[str, int] = {}
+        self._pages: dict[str, pages.LimitsPage] = {}
+        self._lock = threading.RLock()
+
+    def close(self) -> None:
+        """Unmap all pages; directories and limits stay as they are."""
+        with self._lock:
+            for page in self._pages.values():
+                page.close()
+            self._pages.clear()
+
+    def path(self, slot: str) -> Path:
+        """Return the directory of `slot`, whether it is there or not.
+
+        Raises:
+            Refusal: code ``no_such_slot``, for what could not be a slot's name.
+        """
+        return self.root / safe_name(slot)
+
+    def slots(self) -> list[str]:
+        """Return the slots that have a directory."""
+        try:
+            return sorted(entry.name for entry in self.root.iterdir() if not entry.name.startswith("."))
+        except FileNotFoundError:
+            return []
+
+    def create(self, record: SlotRecord, cards: Iterable[CardCapacity], driver: Path) -> Path:
+        """Make the directory of a slot, or what of it is missing or damaged, and store its limits.
+
+        For a new slot and for recovery alike: what is sound stays, so running programs keep their
+        pages and library.
+
+        Raises:
+            Unusable: libraries are missing, see `library_version`.
+            OSError: the directory cannot be written.
+        """
+        directory = self.path(record.slot)
+        with self._lock:
+            self._capacity.update({card.uuid: card.units for card in cards})
+            version = library_version(self.libraries, self._shadows, driver)
+            for made in (self.root, directory):
+                made.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
+                made.chmod(_DIRECTORY)
+            self._link(directory / "lib", version)
+            if read_usage(directory / "usage", 0).damaged:
+                pages.create_usage(directory / "usage", _FILE)
+            self.store(record)
+        return directory
+
+    def store(self, record: SlotRecord) -> None:
+        """Put the slot's target in force: its limits page says the same afterwards, for everybody.
+
+        Made anew when it is damaged. The caller has committed `record` to the ledger before.
+
+        Raises:
+            OSError: the page cannot be written.
+        """
+        with self._lock:
+            try:
+                self._store(record)
+            except pages.PageDamaged:
+                self._forget(record.slot)
+                pages.create_limits(self.path(record.slot) / "limits", _FILE)
+                self._store(record)
+
+    def _store(self, record: SlotRecord) -> None:
+        page, numbers = self._page(record.slot), pages.layout()
+        with page.group():
+            for offset, value in limits.words(record, self._capacity, self._context_bytes, numbers):
+                page.store(offset, value)
+            for index, word in enumerate(_boot_words()):
+                page.store(numbers["limits.boot_id"] + 8 * index, word)
+        for index in range(len(record.slices)):
+            page.wake(
+                numbers["limits.card"] + index * numbers["limits.card.bytes"] + numbers["limits.card.futex"]
+            )
+        page.heartbeat()
+
+    def heartbeat(self, slot: str) -> None:
+        """Tell the slot's processes that the agent lives.
+
+        Raises:
+            PageDamaged: the page has to be stored anew.
+        """
+        with self._lock:
+            try:
+                self._page(slot).heartbeat()
+            except pages.PageDamaged:
+                self._forget(slot)
+                raise
+
+    def store_overhead(self, slot: str, place: int, owner: int, overhead: Sequence[int]) -> None:
+        """Say what a process uses beyond its claims, in bytes by card in the order of the slices.
+
+        Args:
+            slot: its name.
+            place: index of the process in the pages.
+            owner: its owner word; 0 takes the figures back, and the context's default counts again.
+            overhead: bytes; cards left out are 0.
+
+        Raises:
+            PageDamaged: the page has to be stored anew.
+        """
+        numbers = pages.layout()
+        base = numbers["limits.process"] + place * numbers["limits.process.bytes"]
+        with self._lock:
+            page = self._page(slot)
+            with page.group():
+                mark = base + numbers["limits.process.owner"]
+                if page.load(mark) != owner:
+                    page.store(mark, 0)  # else the last owner's figures would count for this one
+                for card in range(numbers["cards"]):
+                    value = overhead[card] if card < len(overhead) else 0
+                    page.store(base + numbers["limits.process.overhead"] + 8 * card, value)
+                page.store(mark, owner)
+
+    def in_force(self, record: SlotRecord) -> dict[str, Share]:
+        """Return what the page grants now, by card.
+
+        Raises:
+            PageDamaged: there is no sound page.
+        """
+        numbers = pages.layout()
+        granted = {}
+        with self._lock:
+            page = self._page(record.slot)
+            for index, part in enumerate(record.slices):
+                base = numbers["limits.card"] + index * numbers["limits.card.bytes"]
+                memory = page.load(base + numbers["limits.card.memory_limit"])
+                rate = page.load(base + numbers["limits.card.rate_ppm"])
+                granted[part.card] = limits.share_of(memory, rate)
+        return granted
+
+    def usage(self, slot: str) -> Usage:
+        """Return what the slot's processes claim; their cards are in the order of its slices."""
+        return read_usage(self.path(slot) / "usage", pages.layout()["cards"])
+
+    def pending(self, record: SlotRecord) -> Mapping[str, int] | None:
+        """Return the bytes announced by card UUID; None when the usage page is damaged."""
+        usage = self.usage(record.slot)
+        if usage.damaged:
+            return None
+        return {part.card: usage.pending(index) or 0 for index, part in enumerate(record.slices)}
+
+    def remove(self, slot: str) -> None:
+        """Remove the directory of a slot that holds nothing; nothing happens when there is none."""
+        directory = self.path(slot)
+        with self._lock:
+            self._forget(slot)
+            gone = self.root / f".gone-{directory.name}"
+            shutil.rmtree(gone, ignore_errors=True)
+            try:
+                # in one step: half a slot's directory never looks like a slot
+                directory.rename(gone)
+            except FileNotFoundError:
+                return
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def _page(self, slot: str) -> pages.LimitsPage:
+        page = self._pages.get(slot)
+        if page is None:
+            page = self._pages[slot] = pages.LimitsPage(self.path(slot) / "limits")
+        return page
+
+    def _forget(self, slot: str) -> None:
+        page = self._pages.pop(slot, None)
+        if page is not None:
+            page.close()
+
+    @staticmethod
+    def _link(link: Path, version: Path) -> None:
+        if link.is_symlink() and link.exists():
+            return
+        aside = link.with_name(".lib.new")
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(os.path.relpath(version, link.parent))
+        aside.rename(link)
+
+
+def _boot_words() -> tuple[int, int]:
+    text = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    return int(text[:16], 16), int(text[16:], 16)

@@ -1,1 +1,0 @@
-int gaia_pages_placeholder;
