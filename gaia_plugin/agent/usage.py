@@ -93,7 +93,10 @@ class Accounts:
         for index, part in enumerate(record.slices):
             one, two = first.cards[index], second.cards[index]
             figure = figures.get(part.card, {}).get(first.pid)
-            account.known[index] = sampled(account.known[index], _claim(one), figure, _claim(two))
+            charged = self.context if two.context else 0
+            account.known[index] = sampled(
+                account.known[index], _claim(one), figure, _claim(two), charged=charged
+            )
 
     def _store(self, slot: str, place: int, account: _Account, process: ProcessUsage) -> None:
         known = [
