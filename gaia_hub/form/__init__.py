@@ -1,0 +1,1 @@
+"""The spawn page: what is shown (`view`), and the HTML for it (`render`)."""

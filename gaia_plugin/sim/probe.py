@@ -1,0 +1,59 @@
+"""Asks a simulated driver, in a process of its own, whether it works here and where its state is.
+
+Not in this process: a library named libnvidia-ml.so.1 that is loaded by path answers every later
+request for that bare name, so that NVML of the real driver could not be reached any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from gaia_plugin.errors import Unusable
+
+LIBRARIES: Final = {
+    "libcuda.so.1": "libcuda.so.1",
+    "libcuda.so": "libcuda.so.1",
+    "libnvidia-ml.so.1": "libnvidia-ml.so.1",
+    "libnvidia-ml.so": "libnvidia-ml.so.1",
+}
+"""The files of a driver directory, and which built library each is a copy of."""
+
+_ASK: Final = """
+import ctypes, json, sys
+library = ctypes.CDLL(sys.argv[1])
+library.gaia_sim_problem.restype = library.gaia_sim_state.restype = ctypes.c_char_p
+problem, state = library.gaia_sim_problem(), library.gaia_sim_state()
+print(json.dumps([problem and problem.decode(errors="replace"), state.decode(errors="surrogateescape")]))
+"""
+
+
+def state_file(directory: Path) -> Path:
+    """Return the state file of the simulation in `directory`; it exists and is ready afterwards.
+
+    Raises:
+        Unusable: it cannot work here; the sentence says why (no /dev/shm, foreign file, bad sim.conf).
+    """
+    library = directory / "libnvidia-ml.so.1"
+    if not library.is_file():
+        raise Unusable(f"There is no simulated driver in {directory}: it lacks {library.name}.")
+    environ = {name: value for name, value in os.environ.items() if name != "GAIA_SIM_CONF"}
+    answer = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _ASK, str(library)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        problem, state = json.loads(answer.stdout)
+    except ValueError:
+        last = (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise Unusable(f"{library} cannot be loaded as the simulated driver: {last}") from None
+    if problem is not None:
+        raise Unusable(problem)
+    return Path(state)

@@ -1,0 +1,142 @@
+"""Reads the truth of a simulation, and sets its faults.
+
+The state file describes itself: where each word lies is written in it by the C code, and known
+there only. Words are 64 bits and are moved whole (`memoryview` items of native type are one load or
+one store; `struct.pack_into` with an explicit byte order is not).
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gaia_plugin.errors import Unusable
+from gaia_plugin.sim.probe import state_file
+from gaia_plugin.slots.processes import alive
+
+_LAYOUT_AT: Final = 32
+_LAYOUT_END: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SimProcess:
+    """What one living process has: bytes per card, `context` the part of `used` that contexts take."""
+
+    pid: int
+    used: tuple[int, ...]
+    context: tuple[int, ...]
+    launches: tuple[int, ...]
+
+
+class Simulation:
+    """The state of the simulated driver in `directory`.
+
+    Args:
+        directory: as given to `make_sim`.
+
+    Raises:
+        Unusable: there is none, or it cannot work on this machine.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory: Final = Path(os.path.abspath(directory))
+        self.state: Final = state_file(self.directory)
+        try:
+            handle = os.open(self.state, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                self._map = mmap.mmap(handle, 0)
+            finally:
+                os.close(handle)
+        except (OSError, ValueError) as trouble:
+            raise Unusable(
+                f"The state of the simulated GPU in {self.state} cannot be read: {trouble}."
+            ) from None
+        self._words = memoryview(self._map).cast("Q")
+        text = self._map[_LAYOUT_AT:_LAYOUT_END].split(b"\0", 1)[0]
+        self._layout: Final[dict[str, Any]] = json.loads(text)
+
+    def used(self) -> tuple[int, ...]:
+        """Return the bytes in use per card, contexts included; the dead count nothing."""
+        rows = [process.used for process in self.processes()]
+        return tuple(sum(column) for column in zip(*rows, strict=True)) or (0,) * self._cards
+
+    def peak(self) -> tuple[int, ...]:
+        """Return the most bytes that were ever in use per card, since the start or `reset_peak`."""
+        return tuple(self._card(index, "peak") for index in range(self._cards))
+
+    def reset_peak(self) -> None:
+        """Let the peaks begin anew, from nothing."""
+        for index in range(self._cards):
+            self._words[self._card_at(index, "peak")] = 0
+
+    def processes(self) -> tuple[SimProcess, ...]:
+        """Return the living processes that have initialised CUDA, in the order of their places."""
+        places = min(self._words[self._layout["high_water"] // 8], self._layout["process"]["count"])
+        found = (self._process(place) for place in range(places))
+        return tuple(process for process in found if process is not None)
+
+    def fail(self, family: str, code: int, times: int = 1) -> None:
+        """Let the next `times` calls of a family fail with `code`, in whichever process they come.
+
+        Raises:
+            ValueError: there is no such family; the text names those there are.
+        """
+        self._words[self._trouble_at(family, "fault")] = (times << 32 | code) if times else 0
+
+    def delay(self, family: str, ns: int) -> None:
+        """Let each call of a family take `ns` longer, before it has any effect; 0 ends that."""
+        self._words[self._trouble_at(family, "delay")] = ns
+
+    def pending_failures(self, family: str) -> int:
+        """Return how many calls of a family are still to fail."""
+        return int(self._words[self._trouble_at(family, "fault")] >> 32)
+
+    def clear(self) -> None:
+        """Take back every fault and delay."""
+        for family in self._layout["families"]:
+            self.fail(family, 0, 0)
+            self.delay(family, 0)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of entry points that can fail or be delayed."""
+        return tuple(self._layout["families"])
+
+    @property
+    def _cards(self) -> int:
+        return int(self._layout["cards"])
+
+    @property
+    def _per_card(self) -> int:
+        return int(self._layout["process"]["card_size"])
+
+    def _card_at(self, index: int, word: str) -> int:
+        card = self._layout["card"]
+        return int(card["at"] + index * card["size"] + card[word]) // 8
+
+    def _card(self, index: int, word: str) -> int:
+        return self._words[self._card_at(index, word)]
+
+    def _trouble_at(self, family: str, word: str) -> int:
+        trouble, families = self._layout["trouble"], self._layout["families"]
+        if family not in families:
+            raise ValueError(f"{family!r} is no family of entry points; there are {', '.join(families)}")
+        return int(trouble["at"] + families.index(family) * trouble["size"] + trouble[word]) // 8
+
+    def _process(self, place: int) -> SimProcess | None:
+        layout, bits = self._layout["process"], self._layout["start_bits"]
+        at = layout["at"] + place * layout["size"]
+        owner = self._words[(at + layout["owner"]) // 8]
+        pid, start = owner >> bits, owner & ((1 << bits) - 1)
+        if owner == 0 or not alive(pid, start):
+            return None
+
+        def row(word: str) -> tuple[int, ...]:
+            first = at + layout["card"] + layout[word]
+            return tuple(self._words[(first + card * self._per_card) // 8] for card in range(self._cards))
+
+        return SimProcess(pid, row("used"), row("context"), row("launches"))

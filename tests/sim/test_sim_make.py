@@ -1,0 +1,126 @@
+"""Making simulated machines, changing them, and machines that cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gaia_plugin.errors import Unusable
+from gaia_plugin.sim import CardConfig, Link, SimConfig, Simulation, default_sim, make_sim
+from gaia_plugin.units import GIB
+from tests.sim.sim_client import Client, run_code
+
+START = "print(json.dumps([code(cu.cuInit(0))]))"
+NVML = """
+import pynvml
+try: pynvml.nvmlInit(); print("[0]")
+except pynvml.NVMLError as trouble: print([trouble.value])
+"""
+
+
+def test_making_it_again_disturbs_nobody(client: Callable[..., Client], driver: Path, tmp_path: Path) -> None:
+    program = client()
+    program.do("start()")
+    before = {path.name: path.stat().st_ino for path in driver.iterdir()}
+    make_sim(driver, SimConfig(state=tmp_path / "state"))
+    assert {path.name: path.stat().st_ino for path in driver.iterdir()} == before
+    assert program.do("code(cu.cuMemAlloc(GIB))") == 0
+
+
+def test_cards_do_not_change_under_running_programs(
+    client: Callable[..., Client], driver: Path, tmp_path: Path
+) -> None:
+    program = client()
+    program.do("start()")
+    other = SimConfig(cards=3, state=tmp_path / "state")
+    with pytest.raises(Unusable, match=f"process {program.pid}"):
+        make_sim(driver, other)
+    assert program.do("code(cu.cuMemAlloc(GIB))") == 0
+    program.close()
+    make_sim(driver, other)
+    assert len(Simulation(driver).used()) == 3
+
+
+def test_default_one_is_made_once_and_keeps_its_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GAIA_STATE", str(tmp_path / "root"))
+    where = default_sim()
+    state = Simulation(where).state
+    try:
+        assert where == tmp_path / "root" / "sim-driver"
+        assert sorted(path.name for path in where.iterdir() if path.name != ".lock") == [
+            "libcuda.so",
+            "libcuda.so.1",
+            "libnvidia-ml.so",
+            "libnvidia-ml.so.1",
+            "sim.conf",
+        ]
+        make_sim(where, SimConfig(cards=5))
+        assert len(Simulation(default_sim()).used()) == 5
+    finally:
+        state.unlink()
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        (SimConfig(cards=0), "from 1 to 16"),
+        (SimConfig(cards=17), "from 1 to 16"),
+        (SimConfig(memory=GIB, reserved=GIB), "nothing left"),
+        (SimConfig(name="two\nlines"), "plain characters"),
+        (SimConfig(links=(Link(0, 5, nvlinks=1),)), "0 to 1"),
+        (SimConfig(links=(Link(0, 1, nvlinks=19),)), "at most 18"),
+        (SimConfig(each={4: CardConfig(numa=1)}), "no card 4"),
+        (SimConfig(each={1: CardConfig(uuid="GPU-1")}), "line 8"),
+        (SimConfig(state=Path("/nowhere/at/all")), "No such file"),
+    ],
+)
+def test_machine_that_cannot_be_is_refused_in_a_sentence(
+    tmp_path: Path, config: SimConfig, sentence: str
+) -> None:
+    with pytest.raises(Unusable, match=sentence):
+        make_sim(tmp_path / "driver", config)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"something else entirely", None])
+def test_state_that_cannot_be_used_means_no_device(
+    driver: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    state = tmp_path / "state"
+    state.unlink()
+    if content is None:
+        state.mkdir()
+    elif content:
+        state.write_bytes(content)
+    expected = [[0], [0]] if content == b"" else [[100], [9]]
+    assert [run_code(driver, START), run_code(driver, NVML)] == expected
+    if content != b"":
+        with pytest.raises(Unusable, match=str(state)):
+            Simulation(driver)
+
+
+def test_line_that_is_not_understood_means_no_device(driver: Path) -> None:
+    (driver / "sim.conf").write_text("cards = 2\ncolour = blue\n")
+    assert run_code(driver, START) == [100]
+    with pytest.raises(Unusable, match=r"line 2.*colour"):
+        Simulation(driver)
+
+
+def test_configuration_can_be_named_by_the_environment(driver: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.conf").write_text(f"cards = 7\nstate = {tmp_path / 'own-state'}\n")
+    count = run_code(
+        driver,
+        "ok(cu.cuInit(0)); print(ok(cu.cuDeviceGetCount()))",
+        GAIA_SIM_CONF=str(tmp_path / "own.conf"),
+    )
+    assert count == 7
+
+
+def test_fastest_card_comes_first_unless_the_bus_decides(machine: Callable[..., Path]) -> None:
+    driver = machine(each={1: CardConfig(speed=2, name="Fast")})
+    ask = "ok(cu.cuInit(0)); print(json.dumps(ok(cu.cuDeviceGetName(20, 0)).decode().strip(chr(0))))"
+    names = [run_code(driver, ask), run_code(driver, ask, CUDA_DEVICE_ORDER="PCI_BUS_ID")]
+    assert [name.split("\0")[0] for name in names] == ["Fast", "Gaia Simulated 24GB"]
