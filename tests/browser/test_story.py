@@ -197,6 +197,7 @@ def test_the_panel_offers_what_would_work_when_the_card_is_full(
     whole = demo.node.make(NewSlot(owner="dan", memory="23.5GiB", cores=100, process=os.getpid()))
     neighbour = demo.node.make(NewSlot(owner="eve", memory="4GiB", cores=25, process=os.getpid()))
     assert neighbour.slot.cards[0].uuid == card
+    panel.figures("19.5 GiB possible now")
     panel.memory.fill("23.5")
     panel.apply.click()
     expect(panel.offer).to_have_text(re.compile("19.5 GiB"))
