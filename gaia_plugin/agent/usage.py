@@ -123,4 +123,4 @@ class Accounts:
 
 
 def _claim(usage: CardUsage) -> Claim:
-    return Claim(usage.used, usage.pending)
+    return Claim(usage.used, usage.pending, usage.returns)

@@ -23,12 +23,16 @@ _LARGEST: Final = (1 << 53) - 1
 
 @dataclass(frozen=True, slots=True)
 class CardUsage:
-    """What one process claims on one card: bytes given, bytes announced, whether it has a context."""
+    """What one process claims on one card: bytes given, bytes announced, whether it has a context.
+
+    `returns` counts how often bytes were given back.
+    """
 
     used: int = 0
     pending: int = 0
     context: bool = False
     busy_ns: int = 0
+    returns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ def _process(place: int, announced: bytes, given: bytes, cards: int) -> ProcessU
                 pending=word(before, "pending"),
                 context=word(after, "context") != 0,
                 busy_ns=word(after, "busy_ns"),
+                returns=word(before, "returns"),
             )
         )
     pid, start = owner_of(owner)

@@ -22,8 +22,8 @@
 #define GAIA_LIMITS_MAGIC UINT64_C(0x314d494c41494147) /* "GAIALIM1" */
 #define GAIA_USAGE_MAGIC UINT64_C(0x3147535541494147)  /* "GAIAUSG1" */
 #define GAIA_LAYOUT_VERSION 1
-#define GAIA_CARDS 16         /* cards of one slot */
-#define GAIA_PROCESSES 1024   /* processes of one slot */
+#define GAIA_CARDS 16       /* cards of one slot */
+#define GAIA_PROCESSES 1024 /* processes of one slot */
 #define GAIA_SEQUENCE_TRIES 3
 
 typedef _Atomic uint64_t gaia_word;
@@ -41,17 +41,17 @@ enum gaia_slot_state { GAIA_SLOT_APPLIED = 1, GAIA_SLOT_DRAINING = 2, GAIA_SLOT_
 /* ---- limits ------------------------------------------------------------------------------- */
 
 struct gaia_limits_card {
-    gaia_word uuid[2];         /* the 16 bytes of CUuuid, in memory order; both 0 = no card here */
-    gaia_word memory_limit;    /* bytes in force; 0 = nothing may be allocated */
-    gaia_word memory_ceiling;  /* bytes it may grow to */
-    gaia_word memory_report;   /* enum gaia_report: which of the two is "total" */
-    gaia_word context_bytes;   /* charged for a process's context until the agent has measured it */
-    gaia_word rate_ppm;        /* compute rate in force, millionths of the card's time */
-    gaia_word guarantee_ppm;   /* never less than this */
-    gaia_word ceiling_ppm;     /* never more than this */
-    gaia_word compute_mode;    /* enum gaia_compute */
-    gaia_word burst_ns;        /* depth of the bucket of GPU time */
-    gaia_word futex;           /* low half: changes with every store that waiters must see */
+    gaia_word uuid[2];        /* the 16 bytes of CUuuid, in memory order; both 0 = no card here */
+    gaia_word memory_limit;   /* bytes in force; 0 = nothing may be allocated */
+    gaia_word memory_ceiling; /* bytes it may grow to */
+    gaia_word memory_report;  /* enum gaia_report: which of the two is "total" */
+    gaia_word context_bytes;  /* charged for a process's context until the agent has measured it */
+    gaia_word rate_ppm;       /* compute rate in force, millionths of the card's time */
+    gaia_word guarantee_ppm;  /* never less than this */
+    gaia_word ceiling_ppm;    /* never more than this */
+    gaia_word compute_mode;   /* enum gaia_compute */
+    gaia_word burst_ns;       /* depth of the bucket of GPU time */
+    gaia_word futex;          /* low half: changes with every store that waiters must see */
     gaia_word reserved[4];
 };
 
@@ -68,12 +68,12 @@ struct gaia_limits_process {
 struct gaia_limits {
     gaia_word magic;
     gaia_word layout_version;
-    gaia_word size;            /* of this page, bytes */
-    gaia_word sequence;        /* odd while the agent writes a group */
-    gaia_word generation;      /* of the slot in the ledger */
-    gaia_word state;           /* enum gaia_slot_state */
+    gaia_word size;       /* of this page, bytes */
+    gaia_word sequence;   /* odd while the agent writes a group */
+    gaia_word generation; /* of the slot in the ledger */
+    gaia_word state;      /* enum gaia_slot_state */
     gaia_word boot_id[2];
-    gaia_word heartbeat_ns;    /* CLOCK_MONOTONIC of the agent's last visit */
+    gaia_word heartbeat_ns; /* CLOCK_MONOTONIC of the agent's last visit */
     gaia_word card_count;
     char pad0[4096 - 10 * 8];
     struct gaia_limits_card card[GAIA_CARDS];
@@ -86,19 +86,21 @@ struct gaia_limits {
 /* Total on a card = over all process places: pending + used + (agent's overhead, else context).
  * A reader that decides must read `pending` before `used` of each place. */
 struct gaia_usage_card {
-    gaia_word used;          /* bytes the driver has given */
-    gaia_word pending;       /* bytes announced, the driver not yet asked or not yet answered */
-    gaia_word context;       /* 1 while the process has a context on this card */
-    gaia_word busy_ns;       /* GPU time measured */
-    gaia_word throttled_ns;  /* time launches have waited */
+    gaia_word used;         /* bytes the driver has given */
+    gaia_word pending;      /* bytes announced, the driver not yet asked or not yet answered */
+    gaia_word context;      /* 1 while the process has a context on this card */
+    gaia_word busy_ns;      /* GPU time measured */
+    gaia_word throttled_ns; /* time launches have waited */
     gaia_word launches;
-    gaia_word reserved[2];
+    gaia_word returns; /* times that bytes were given back: two equal readings around a driver's
+                          figure, with `used` equal too, mean that nothing came and went unseen */
+    gaia_word reserved[1];
 };
 
 struct gaia_usage_process {
-    gaia_word owner;          /* GAIA_OWNER; 0 = free. The only word that decides whose place it is */
-    gaia_word registered_ns;  /* CLOCK_MONOTONIC */
-    gaia_word library;        /* version of libvgpu, major << 32 | minor << 16 | patch */
+    gaia_word owner;         /* GAIA_OWNER; 0 = free. The only word that decides whose place it is */
+    gaia_word registered_ns; /* CLOCK_MONOTONIC */
+    gaia_word library;       /* version of libvgpu, major << 32 | minor << 16 | patch */
     gaia_word reserved[5];
     struct gaia_usage_card card[GAIA_CARDS]; /* same index as in limits */
 };
@@ -107,7 +109,7 @@ struct gaia_usage {
     gaia_word magic;
     gaia_word layout_version;
     gaia_word size;
-    gaia_word high_water;     /* process places ever taken; readers look no further */
+    gaia_word high_water; /* process places ever taken; readers look no further */
     char pad0[4096 - 4 * 8];
     struct gaia_usage_process process[GAIA_PROCESSES];
 };

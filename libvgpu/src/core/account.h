@@ -95,8 +95,12 @@ static inline void gaia_settle(struct gaia_usage_card *words, uint64_t announced
 /* The driver took BYTES back. Nothing to do without a place: the words are made anew from the table. */
 static inline void gaia_uncharge(struct gaia_process *self, unsigned card, uint64_t bytes) {
     struct gaia_usage_process *place = gaia_process_place(self);
-    if (__builtin_expect(place != NULL, 1))
-        gaia_withdraw(&place->card[card].used, bytes);
+    if (__builtin_expect(place == NULL, 0))
+        return;
+    /* Counted before the bytes go: whoever still reads them, and reads them again after they were
+     * given out anew, sees that the count has changed. */
+    gaia_charge(&place->card[card].returns, 1);
+    gaia_withdraw(&place->card[card].used, bytes);
 }
 
 /* What a program is told: total by the card's `report` word, free by the limit, never below 0. */

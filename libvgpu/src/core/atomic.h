@@ -35,7 +35,7 @@ static inline void gaia_publish(gaia_word *word, uint64_t value) {
     atomic_store_explicit(word, value, memory_order_release);
 }
 
-/* used += bytes, before the announcement is taken back. Relaxed: the release of the later
+/* used += bytes (or returns += 1), before the announcement is taken back. Relaxed: the release of the later
  * gaia_withdraw orders it, and readers load `pending` before `used`, so a reader that no longer sees
  * the announcement sees this. */
 static inline void gaia_charge(gaia_word *used, uint64_t bytes) {

@@ -74,6 +74,7 @@ static const struct gaia_number numbers[] = {
     USAGE_CARD(busy_ns),
     USAGE_CARD(throttled_ns),
     USAGE_CARD(launches),
+    USAGE_CARD(returns),
 };
 
 GAIA_PAGES_API const struct gaia_number *gaia_page_layout(size_t *count) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gaia_plugin.slots.overhead import QUIET_SAMPLES, Claim, Overhead, sampled
+from gaia_plugin.slots.overhead import QUIET_SAMPLES, RACING_SAMPLES, Claim, Overhead, sampled
 
 QUIET = Claim(100, 0)
 
@@ -51,29 +51,46 @@ def test_quiet_samples_lower_it_only_in_a_row_and_to_the_largest() -> None:
         assert known.bytes == 20
 
 
-def test_one_sample_raises_it_at_once() -> None:
+def test_one_quiet_sample_raises_it_at_once() -> None:
     known = series(*[(QUIET, 130, QUIET)] * 2)
     assert sampled(known, QUIET, 150, QUIET).bytes == 50
-    assert sampled(known, Claim(0, 0), 150, QUIET).bytes == 50
+    assert sampled(known, Claim(0, 0), 150, QUIET).bytes == 30
 
 
 def test_a_liar_that_never_stands_still_is_charged_all_the_same() -> None:
-    assert series((Claim(1, 0), 500, Claim(2, 0)), charged=40).bytes == 498
+    racing = (Claim(1, 0), 500, Claim(2, 0))
+    assert series(*[racing] * (RACING_SAMPLES - 1), charged=40).bytes is None
+    assert series(*[racing] * RACING_SAMPLES, charged=40).bytes == 498
 
 
-def test_racing_allocations_never_make_it_too_low() -> None:
+def test_a_program_caught_between_two_frees_is_not_charged_for_what_it_gave_back() -> None:
+    """It allocates 5,000 and frees them over and over; the driver is asked in the middle of it."""
+    known = Overhead()
+    for number in range(RACING_SAMPLES - 1):
+        known = sampled(known, Claim(0, 0, number), 5_030, Claim(0, 0, number + 1), charged=30)
+    assert known.bytes is None
+    known = sampled(known, Claim(0, 0, 99), 30, Claim(0, 0, 99), charged=30)
+    known = sampled(known, Claim(0, 0, 99), 30, Claim(0, 0, 99), charged=30)
+    assert known.bytes == 30
+
+
+def test_racing_allocations_never_make_it_wrong() -> None:
     """A process allocates and frees at random between the agent's three looks."""
     dice = random.Random(3)
     for _ in range(300):
-        truth, used, known = 30, 100, Overhead()
+        truth, used, returns, known = 30, 100, 0, Overhead()
         for _ in range(40):
             looks = []
             for _ in range(3):
-                used = dice.choice((used, used, 100, 140, 100 + dice.randrange(60)))
-                looks.append(used)
-            pending = [dice.choice((0, 0, 0, 20)) for _ in range(2)]
-            known = sampled(known, Claim(looks[0], pending[0]), looks[1] + truth, Claim(looks[2], pending[1]))
+                for _ in range(dice.randrange(3)):
+                    now = dice.choice((100, 140, 100 + dice.randrange(60)))
+                    returns += now < used
+                    used = now
+                looks.append((used, returns))
+            before, asked, after = looks
+            claims = Claim(before[0], 0, before[1]), Claim(after[0], 0, after[1])
+            known = sampled(known, claims[0], asked[0] + truth, claims[1], charged=truth)
+            assert known.bytes in (None, truth)
         for _ in range(QUIET_SAMPLES):
-            known = sampled(known, Claim(used, 0), used + truth, Claim(used, 0))
-        assert known.bytes is not None
-        assert known.bytes >= truth
+            known = sampled(known, Claim(used, 0, returns), used + truth, Claim(used, 0, returns))
+        assert known.bytes == truth
