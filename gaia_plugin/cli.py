@@ -7,7 +7,7 @@ Exit codes: 0 done, 1 something is missing or broken on this machine, 2 the comm
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,7 @@ from gaia_plugin import __version__
 from gaia_plugin.commands import agent, cards, demo, doctor, paths, resize, run, slots
 from gaia_plugin.commands.common import BROKEN, REFUSED
 from gaia_plugin.errors import Refusal, Unusable
-
-_NODE: Final = ("starlette", "uvicorn", "structlog", "pynvml", "anyio", "h11")
-"""Modules of the extra `node`, which the bare wheel does without."""
+from gaia_plugin.extras import NODE_PARTS
 
 app = typer.Typer(
     name="gaia",
@@ -67,7 +65,7 @@ def main() -> None:
         _say(str(unusable))
         sys.exit(BROKEN)
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _NODE:
+        if (error.name or "").split(".")[0] not in NODE_PARTS:
             raise
         _say(
             f"This command needs the node part of Gaia ({error.name} is missing). Install it with "

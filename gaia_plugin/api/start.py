@@ -13,6 +13,7 @@ from typing import Final
 from gaia_plugin import paths
 from gaia_plugin.api.client import NodeClient
 from gaia_plugin.errors import Refusal, Unusable
+from gaia_plugin.extras import require_node
 
 IDLE_EXIT: Final = 30.0
 START_TIMEOUT: Final = 30.0
@@ -70,6 +71,7 @@ def ensure_agent(
 
     Raises:
         Unusable: no agent could be started; the sentence has its own words.
+        ModuleNotFoundError: the node part is not installed.
     """
     if driver is not None:
         driver = paths.check_driver(driver)
@@ -78,6 +80,7 @@ def ensure_agent(
     if answers(state):
         _check_same_driver(client, state, driver)
         return client
+    require_node()
     if driver is None:
         paths.system_driver()
     try:

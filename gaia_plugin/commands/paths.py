@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from gaia_plugin.commands.common import JsonOption, print_json
@@ -21,8 +22,12 @@ def paths(json: JsonOption = False) -> None:
 
 def _collect() -> dict[str, Any]:
     from gaia_plugin import paths as places
+    from gaia_plugin.errors import Refusal, Unusable
+    from gaia_plugin.sim import default_sim
 
     library = places.library_directory()
+    with suppress(Unusable, Refusal, OSError):
+        default_sim()  # so that the path named below is there
     root = places.state_root()
     slot = places.slot_socket()
     states = {state.name: state for state in places.state_directories(root)}
