@@ -7,6 +7,7 @@ say() { printf '  %s\n' "$*"; }
 fail() { printf 'gaia: %s\n' "$*" >&2; exit 1; }
 
 command -v "$python" >/dev/null || fail "no $python here. Install Python 3.11 or newer (Debian: apt install python3 python3-venv)."
+"$python" -c '' || fail "$python is there but does not run; set PYTHON=/path/to/python3."
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "$("$python" --version) is too old. Gaia needs Python 3.11 or newer; set PYTHON=/path/to/python3."
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||

@@ -65,21 +65,28 @@ def _usage(error: Exception) -> int:
 
 @app.command()
 def demo(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 8000,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port on 127.0.0.1.")] = 8000,
     sim: Annotated[
         bool, typer.Option("--sim", help="Simulated cards, also where there are real ones.")
     ] = False,
     driver: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Directory with libcuda.so.1 and libnvidia-ml.so.1.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The NVIDIA driver to use: a directory with libcuda.so.1 and libnvidia-ml.so.1.",
+        ),
     ] = None,
     cards: Annotated[
-        int | None, typer.Option(min=1, max=16, help="How many simulated cards. Default: 2.")
+        int | None, typer.Option(min=1, max=16, metavar="N", help="How many simulated cards. Default: 2.")
     ] = None,
     card_memory: Annotated[
         str | None, typer.Option(metavar="AMOUNT", help="Memory of each simulated card. Default: 24GiB.")
     ] = None,
     password: Annotated[
-        str | None, typer.Option(help="Password for everybody, 8 characters or more. Default: a new one.")
+        str | None,
+        typer.Option(
+            metavar="WORD", help="Password for everybody, 8 characters or more. Default: a new one."
+        ),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
 ) -> None:

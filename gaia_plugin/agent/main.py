@@ -26,6 +26,7 @@ from gaia_plugin.errors import Refusal, Unusable
 from gaia_plugin.gpu import Gpus
 from gaia_plugin.gpu.nvml import Nvml
 from gaia_plugin.ledger import Ledger
+from gaia_plugin.sim import leave
 from gaia_plugin.slots.directory import SlotDirectories
 
 log = structlog.get_logger(__name__)
@@ -66,6 +67,10 @@ def serve(state: Path, driver: Path | None, *, idle_exit: float | None = None) -
         sys.stderr.write(f"gaia: {refusal.sentence}\n")
     except Unusable as unusable:
         sys.stderr.write(f"gaia: {unusable}\n")
+    except OSError as error:
+        # a full disk, or something foreign where one of its files belongs
+        where = f" ({error.filename})" if error.filename else ""
+        sys.stderr.write(f"gaia: The agent cannot work in {state}: {error.strerror or error}{where}.\n")
     return 1
 
 
@@ -74,6 +79,7 @@ def _locked(state: Path, driver: Path | None, idle_exit: float | None) -> int:
         lock = StateLock.take(state)
         stack.callback(lock.release)
         directory = paths.check_driver(driver) if driver is not None else paths.system_driver()
+        stack.callback(leave, directory)
         gpus = Nvml(directory)
         stack.callback(gpus.close)
         core = _core(state, directory, gpus)

@@ -96,15 +96,16 @@ def ensure_agent(
     while time.monotonic() < deadline:
         if answers(state):
             return client
-        # one that found the directory taken has ended because another one is starting
-        if not _alive(pid) and "already serves" not in _tail(state, log_from):
+        # one that found the directory taken has ended because another one is starting; that one
+        # writes into the same log, so the words need not be the last
+        if not _alive(pid) and not any("already serves" in line for line in _said(state, log_from)):
             break
         time.sleep(pause)
         pause = min(pause * 1.5, 0.2)
     if answers(state):
         return client
-    said = _tail(state, log_from).removeprefix("gaia: ") or "It said nothing."
-    raise Unusable(f"Gaia's agent could not be started. {said} Its log is {state / LOG}.")
+    last = (_said(state, log_from) or ["It said nothing."])[-1].removeprefix("gaia: ")
+    raise Unusable(f"Gaia's agent could not be started. {last[:500]} Its log is {state / LOG}.")
 
 
 def _check_same_driver(client: NodeClient, state: Path, driver: Path | None) -> None:
@@ -148,12 +149,12 @@ def _alive(pid: int) -> bool:
     return state not in ("Z", "X")
 
 
-def _tail(state: Path, start: int) -> str:
+def _said(state: Path, start: int) -> list[str]:
+    """Return the lines of the log from an offset on."""
     try:
         with open(state / LOG, "rb") as log:
             log.seek(start)
             lines = log.read(1 << 20).decode("utf-8", "replace").split("\n")
     except OSError:
-        return ""
-    said = [line.strip() for line in lines if line.strip()]
-    return said[-1][:500] if said else ""
+        return []
+    return [line.strip() for line in lines if line.strip()]

@@ -8,14 +8,11 @@ from typing import Annotated
 
 import typer
 
-from gaia_plugin.commands.common import DriverOption, SimOption, driver_of
+from gaia_plugin.commands.common import DriverOption, DriverStateOption, SimOption, driver_of
 
 
 def agent(
-    state: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="State directory. Default: the one that belongs to the driver."),
-    ] = None,
+    state: DriverStateOption = None,
     driver: DriverOption = None,
     sim: SimOption = False,
     idle_exit: Annotated[

@@ -19,7 +19,7 @@ def cards(state: StateOption = None, json: JsonOption = False) -> None:
     for where, listed in found:
         print_table(
             f"Cards of the agent in {where}",
-            ("card", "name", "memory", "free", "used now", "time free", "slots", "uuid"),
+            ("card", "name", "memory", "free", "used now", "compute free", "slots", "uuid"),
             [
                 (
                     str(card.index),

@@ -28,13 +28,18 @@ StateOption = Annotated[
         "--state", metavar="DIR", help="State directory of the agent. Default: every agent running."
     ),
 ]
+DriverStateOption = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="State directory of the agent. Default: the driver's own."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 DriverOption = Annotated[
     Path | None,
     typer.Option(
         "--driver",
         metavar="DIR",
-        help="Directory with libcuda.so.1 and libnvidia-ml.so.1 to stand in front of. Default: the system's.",
+        help="The NVIDIA driver to use: a directory with libcuda.so.1 and libnvidia-ml.so.1. "
+        "Default: the system's.",
     ),
 ]
 SimOption = Annotated[bool, typer.Option("--sim", help="Use the simulated GPU instead of a real one.")]

@@ -7,13 +7,23 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from errno import EADDRINUSE
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
 
-from gaia_plugin.commands.common import BROKEN, DriverOption, JsonOption, SimOption, driver_of, print_json
+from gaia_plugin.commands.common import (
+    BROKEN,
+    DriverOption,
+    DriverStateOption,
+    JsonOption,
+    SimOption,
+    driver_of,
+    print_json,
+)
 from gaia_plugin.errors import Refusal, Unusable
 
 Verdict = Literal["good", "note", "broken"]
@@ -38,11 +48,10 @@ class Finding:
 def doctor(
     driver: DriverOption = None,
     sim: SimOption = False,
-    state: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="State directory of the agent. Default: the one of the driver."),
-    ] = None,
-    port: Annotated[int, typer.Option(metavar="PORT", help="The port gaia demo would use.")] = 8000,
+    state: DriverStateOption = None,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, metavar="PORT", help="The port gaia demo would use.")
+    ] = 8000,
     json: JsonOption = False,
 ) -> None:
     """Say what Gaia lacks on this machine, if anything.
@@ -106,7 +115,8 @@ def _shared_memory() -> Finding:
     return Finding(
         _SHM,
         "broken",
-        "is not there or cannot be written; the simulated GPU and many programs need it.",
+        "is not there or cannot be written; the simulated GPU and many programs need it. In a container, "
+        "mount a tmpfs there.",
     )
 
 
@@ -115,10 +125,13 @@ def _cards(driver: Path) -> Iterator[Finding]:
 
     try:
         from gaia_plugin.gpu.nvml import Nvml
+        from gaia_plugin.sim import leave
 
-        with Nvml(driver) as nvml:
+        with ExitStack() as stack:
+            stack.callback(leave, driver)
+            nvml = stack.enter_context(Nvml(driver))
             cards = nvml.cards()
-            yield Finding("NVML", "good", f"answers, {len(cards)} cards")
+            yield Finding("NVML", "good", f"answers, {_count(len(cards), 'card')}")
             for card in cards:
                 usable = memory(card.memory_total - card.memory_reserved)
                 yield Finding(
@@ -130,6 +143,10 @@ def _cards(driver: Path) -> Iterator[Finding]:
         yield Finding("NVML", "broken", "the node part is missing: pip install 'gaia-vgpu[node]'.")
     except (Unusable, Refusal) as error:
         yield Finding("NVML", "broken", str(error))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _writable(directory: Path) -> Finding:
@@ -150,7 +167,7 @@ def _agent(directory: Path) -> Finding:
         health = start.client_of(directory, timeout=5.0).health()
     except Refusal:
         return Finding("agent", "note", "none is running there; gaia run and gaia demo start one.")
-    return Finding("agent", "good", f"process {health.pid} is running with {health.slots} slots")
+    return Finding("agent", "good", f"process {health.pid} is running with {_count(health.slots, 'slot')}")
 
 
 def _port(port: int) -> Finding:
@@ -158,10 +175,7 @@ def _port(port: int) -> Finding:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError):
-            return Finding(
-                f"port {port}",
-                "note",
-                "is in use; a hub may be running already. gaia demo takes another port.",
-            )
+        except OSError as error:
+            why = "is in use; a hub may be running already" if error.errno == EADDRINUSE else error.strerror
+            return Finding(f"port {port}", "note", f"{why}. gaia demo --port takes another one.")
     return Finding(f"port {port}", "good", "is free")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from gaia_plugin.commands.common import DriverOption, SimOption, driver_of
+from gaia_plugin.commands.common import DriverOption, DriverStateOption, SimOption, driver_of
 
 if TYPE_CHECKING:
     from gaia_plugin.api.models import MadeSlot, NewSlot
@@ -30,36 +30,45 @@ def run(
     cores: Annotated[
         str | None,
         typer.Option(
-            metavar="PERCENT", help="Compute in percent of one card. Default: the same part as memory."
+            metavar="PERCENT",
+            help="Compute in percent of one card. It is booked, not yet enforced. "
+            "Default: the same part as memory.",
         ),
     ] = None,
     max_memory: Annotated[
-        str | None, typer.Option(metavar="AMOUNT", help="How far it may be resized. Default: the whole card.")
+        str | None,
+        typer.Option(
+            metavar="AMOUNT", help="The most that gaia resize may give it. Default: the whole card."
+        ),
     ] = None,
     max_cores: Annotated[
         str | None,
-        typer.Option(metavar="PERCENT", help="How far it may be resized. Default: the whole card."),
+        typer.Option(
+            metavar="PERCENT", help="The most that gaia resize may give it. Default: the whole card."
+        ),
     ] = None,
     count: Annotated[int, typer.Option(metavar="N", help="Split the slice evenly over N cards.")] = 1,
     compute: Annotated[
         str,
         typer.Option(
-            metavar="MODE", help="hard: never more than --cores. elastic: more while the card is idle."
+            metavar="MODE",
+            help="hard: never more than --cores. elastic: more while the card is idle. Not yet enforced.",
         ),
     ] = "hard",
     name: Annotated[
-        str | None, typer.Option(help="Name of the slot. Default: run and the process id.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the slot, for gaia slots and gaia resize. Default: run and the process id.",
+        ),
     ] = None,
     driver: DriverOption = None,
     sim: SimOption = False,
-    state: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="State directory of the agent. Default: the one of the driver."),
-    ] = None,
+    state: DriverStateOption = None,
 ) -> None:
     """Run any program in a slice of a GPU.
 
-    It is held to the memory and the compute of its slice.
+    All its processes together are held to the memory of the slice.
 
     The program takes this command's place: signals, terminal and exit code are its own. The slice
     goes back when it ends, however it ends. Its size can be changed meanwhile with gaia resize.

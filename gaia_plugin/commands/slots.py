@@ -10,8 +10,8 @@ from gaia_plugin.commands.common import JsonOption, StateOption, agents, memory,
 def slots(state: StateOption = None, json: JsonOption = False) -> None:
     """List the slots, and what each uses and may use.
 
-    Of each slot: its state, what is used, what is granted, what is booked, and how far it could
-    grow now.
+    Of each slot: its state, the memory in use, granted, and held on the card (more than granted while a
+    shrink waits for memory to be freed), how far it could grow now, and its compute.
     """
     found = [(where, node.slots()) for where, node in agents(state)]
     if json:
@@ -25,7 +25,7 @@ def slots(state: StateOption = None, json: JsonOption = False) -> None:
     for where, listed in found:
         print_table(
             f"Slots of the agent in {where}",
-            ("slot", "state", "used", "granted", "held", "could grow to", "time", "cards"),
+            ("slot", "state", "used", "granted", "held", "could grow to", "compute", "cards"),
             [
                 (
                     slot.slot,

@@ -65,7 +65,10 @@ def _locked(where: Path) -> Iterator[None]:
         where.mkdir(parents=True, exist_ok=True)
         lock = os.open(where / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as trouble:
-        raise Unusable(f"The simulated driver cannot be written to {where}: {trouble.strerror}.") from None
+        raise Unusable(
+            f"The simulated driver cannot be written to {where}: {trouble.strerror}. Name "
+            "another state directory with GAIA_STATE."
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

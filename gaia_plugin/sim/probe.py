@@ -6,6 +6,7 @@ request for that bare name, so that NVML of the real driver could not be reached
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -28,12 +29,18 @@ import ctypes, json, sys
 library = ctypes.CDLL(sys.argv[1])
 library.gaia_sim_problem.restype = library.gaia_sim_state.restype = ctypes.c_char_p
 problem, state = library.gaia_sim_problem(), library.gaia_sim_state()
+if sys.argv[2] != "keep":
+    library.gaia_sim_leave()
 print(json.dumps([problem and problem.decode(errors="replace"), state.decode(errors="surrogateescape")]))
 """
 
 
-def state_file(directory: Path) -> Path:
-    """Return the state file of the simulation in `directory`; it exists and is ready afterwards.
+def state_file(directory: Path, *, keep: bool = False) -> Path:
+    """Return the path of the state file of the simulation in `directory`, which works here.
+
+    Args:
+        keep: leave the file there, ready, also if no process uses it. Such a file goes when the next
+            process that watches the simulation ends.
 
     Raises:
         Unusable: it cannot work here; the sentence says why (no /dev/shm, foreign file, bad sim.conf).
@@ -43,7 +50,7 @@ def state_file(directory: Path) -> Path:
         raise Unusable(f"There is no simulated driver in {directory}: it lacks {library.name}.")
     environ = {name: value for name, value in os.environ.items() if name != "GAIA_SIM_CONF"}
     answer = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _ASK, str(library)],
+        [sys.executable, "-I", "-S", "-c", _ASK, str(library), "keep" if keep else "leave"],
         env=environ,
         capture_output=True,
         text=True,
@@ -57,3 +64,18 @@ def state_file(directory: Path) -> Path:
     if problem is not None:
         raise Unusable(problem)
     return Path(state)
+
+
+def leave(directory: Path) -> None:
+    """Let this process go from the cards in `directory`, and remove their state file if nobody has it.
+
+    For the end of a process that has watched them through NVML; does nothing with a real driver.
+    """
+    path = os.path.realpath(directory / "libnvidia-ml.so.1")
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return  # it was never loaded
+    end = getattr(library, "gaia_sim_leave", None)
+    if end is not None:
+        end()

@@ -7,9 +7,11 @@ one store; `struct.pack_into` with an explicit byte order is not).
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +22,9 @@ from gaia_plugin.slots.processes import alive
 
 _LAYOUT_AT: Final = 32
 _LAYOUT_END: Final = 4096
+_TRIES: Final = 20
+_IN_USE: Final = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, 0, 1, 0)
+"""A `struct flock`: the first byte, shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +49,7 @@ class Simulation:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory: Final = Path(os.path.abspath(directory))
-        self.state: Final = state_file(self.directory)
-        try:
-            handle = os.open(self.state, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                self._map = mmap.mmap(handle, 0)
-            finally:
-                os.close(handle)
-        except (OSError, ValueError) as trouble:
-            raise Unusable(
-                f"The state of the simulated GPU in {self.state} cannot be read: {trouble}."
-            ) from None
+        self.state, self._map = _map(self.directory)
         self._words = memoryview(self._map).cast("Q")
         text = self._map[_LAYOUT_AT:_LAYOUT_END].split(b"\0", 1)[0]
         self._layout: Final[dict[str, Any]] = json.loads(text)
@@ -140,3 +135,27 @@ class Simulation:
             return tuple(self._words[(first + card * self._per_card) // 8] for card in range(self._cards))
 
         return SimProcess(pid, row("used"), row("context"), row("launches"))
+
+
+def _map(directory: Path) -> tuple[Path, mmap.mmap]:
+    """Map the state file as a user of it: it stays as long as the map does (state.c has the rules)."""
+    path = state_file(directory, keep=True)
+    for _ in range(_TRIES):
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _IN_USE)
+                named = os.fstat(handle).st_nlink > 0
+                fcntl.flock(handle, fcntl.LOCK_UN)
+                if named:
+                    return path, mmap.mmap(handle, 0)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as trouble:
+            raise Unusable(f"The state of the simulated GPU in {path} cannot be read: {trouble}.") from None
+        # another process has ended in between, and removed the file
+        path = state_file(directory, keep=True)
+    raise Unusable(f"The state of the simulated GPU in {path} is removed again and again; try once more.")

@@ -14,7 +14,8 @@
  *   kernel_ns, block_ns          modelled time of a launch, and of each of its blocks
  *   backed = 1                   device memory is real host memory, taken when touched
  *   driver, nvml, cuda           versions: 580.95.05, 13.580.95.05, 13000
- *   state                        the shared file; default /dev/shm/gaia-sim-<uid>-<hash of directory>
+ *   state                        the shared file; default /dev/shm/gaia-sim-<uid>-<hash of directory>.
+ *                                An agent removes it at its end, when nobody has it mapped
  */
 #ifndef SIM_CONFIG_H
 #define SIM_CONFIG_H

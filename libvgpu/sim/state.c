@@ -1,4 +1,10 @@
-/* state.c - makes, checks and maps the state file, and owns its lock. */
+/* state.c - makes, checks, maps and removes the state file, and owns its lock.
+ *
+ * Two locks on the file itself. The whole of it (flock) is held while it is made, renewed or removed.
+ * Its first byte (an open file description lock) is held for reading by whoever has it mapped, and
+ * goes when the last mapping goes, however that ends. So the file can be removed exactly when the first
+ * lock is held and the second is free; whoever waited for the first then sees that the file has no name
+ * any more, and begins anew. */
 #define _GNU_SOURCE
 #include "state.h"
 #include "gaia_pages.h"
@@ -12,6 +18,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Linux 3.15; headers of glibc before 2.20 lack it */
+#ifndef F_OFD_SETLK
+#define F_OFD_SETLK 37
+#endif
+
 struct sim_state *sim_state;
 static char sentence[640];
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
@@ -20,7 +31,10 @@ const char *const sim_family_name[SIM_FAMILIES] = {"alloc", "free",   "pool", "v
                                                    "copy",  "launch", "sync", "stream", "module",  "nvml"};
 
 static const char *because(const char *what, const char *path, const char *why) {
-    snprintf(sentence, sizeof sentence, "The simulated GPU cannot %s %.300s: %s.", what, path, why);
+    const char *help = strncmp(path, "/dev/shm/", 9) == 0 && (strcmp(what, "use") != 0)
+                           ? " It needs 3 MiB in /dev/shm; in a container, mount a tmpfs there."
+                           : "";
+    snprintf(sentence, sizeof sentence, "The simulated GPU cannot %s %.300s: %s.%s", what, path, why, help);
     return sentence;
 }
 
@@ -102,21 +116,73 @@ static const char *map(int fd, const char *path, uint64_t cards) {
     return bad;
 }
 
-static const char *open_state(const struct sim_config *c) {
-    int fd = open(c->state, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return because("open", c->state, strerror(errno));
-    const char *bad = NULL;
+static bool lock_whole(int fd) {
     while (flock(fd, LOCK_EX) != 0)
-        if (errno != EINTR) {
-            bad = because("lock", c->state, strerror(errno));
-            break;
+        if (errno != EINTR)
+            return false;
+    return true;
+}
+
+/* Mark the file as in use (F_RDLCK), or make sure that nobody else uses it (F_WRLCK). */
+static bool lock_use(int fd, short kind) {
+    struct flock use = {.l_type = kind, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    return fcntl(fd, F_OFD_SETLK, &use) == 0;
+}
+
+static bool has_name(int fd) {
+    struct stat st;
+    return fstat(fd, &st) != 0 || st.st_nlink > 0;
+}
+
+/* Open the file, made if it is missing, and hold the whole of it. */
+static const char *open_locked(const char *path, int *fd) {
+    for (;;) {
+        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (*fd < 0)
+            return because("open", path, strerror(errno));
+        if (!lock_whole(*fd)) {
+            const char *bad = because("lock", path, strerror(errno));
+            close(*fd);
+            return bad;
         }
+        if (has_name(*fd))
+            return NULL;
+        close(*fd); /* removed while we waited */
+    }
+}
+
+static const char *open_state(const struct sim_config *c) {
+    int fd;
+    const char *bad = open_locked(c->state, &fd);
+    if (bad)
+        return bad;
+    bad = map(fd, c->state, sim_hash(&c->machine, sizeof c->machine, 0));
     if (!bad)
-        bad = map(fd, c->state, sim_hash(&c->machine, sizeof c->machine, 0));
-    flock(fd, LOCK_UN); /* closing would not do: the mapping keeps the file open */
+        lock_use(fd, F_RDLCK); /* where it cannot be had, nobody can remove the file either */
+    flock(fd, LOCK_UN);        /* closing would not do: the mapping keeps the file open */
     close(fd);
     return bad;
+}
+
+static void remove_unused(const char *path) {
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    if (lock_whole(fd) && has_name(fd) && lock_use(fd, F_WRLCK))
+        unlink(path);
+    close(fd);
+}
+
+/* For the end of a process that watches the cards: let the state go, and remove its file when no other
+ * process has it. No other call may be running; a later one maps the state anew. */
+__attribute__((visibility("default"))) void gaia_sim_leave(void) {
+    pthread_mutex_lock(&opening);
+    if (sim_state) {
+        munmap(sim_state, sizeof *sim_state);
+        sim_state = NULL;
+        remove_unused(sim_config()->state);
+    }
+    pthread_mutex_unlock(&opening);
 }
 
 const char *sim_open(void) {

@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from gaia_plugin.api.models import NewSlot
+from tests.browser.axe import violations
 from tests.browser.hub_page import Visitor
 from tests.support.demo import Demo, until
 
@@ -78,6 +79,7 @@ def test_the_spawn_page_shows_what_is_free_and_starts_a_small_slice(
 ) -> None:
     ann.spawn_page()
     expect(ann.page.get_by_text("23.5 GiB of 23.5 GiB free")).to_have_count(2)
+    assert violations(ann.page, ".gaia") == []
     ann.picture(pictures and pictures / "spawn-page.png")
     ann.start("Small")
     slot = demo.slot("ann")
@@ -179,6 +181,7 @@ def test_a_second_user_is_refused_with_the_free_amount_named(
     whole = bob.page.get_by_role("radio", name="Whole card")
     expect(whole).to_be_disabled()
     expect(bob.page.locator("#gaia-option-card-about")).to_contain_text("11.5 GiB")
+    assert violations(bob.page, ".gaia") == []
     bob.picture(pictures and pictures / "spawn-page-busy.png")
     demo.node.release(made.slot.slot)
 

@@ -8,30 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import requests
 
 from gaia_hub.embedded import processes
 from gaia_hub.embedded.settings import ENVIRONMENT, HubSettings
 from gaia_hub.embedded.supervisor import config_file
+from tests.support.demo import until
 
 PASSWORD = "correct-horse-battery"
-_T = TypeVar("_T")
-
-
-def until(what: Callable[[], _T], seconds: float = 30.0) -> _T:
-    """Return the first true answer of `what`; fail when there is none in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = what()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"still {answer!r} after {seconds} s"
-        time.sleep(0.05)
 
 
 def free_port() -> int:

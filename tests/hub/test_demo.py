@@ -16,7 +16,9 @@ import pytest
 from gaia_hub.embedded import processes
 from gaia_plugin import paths
 from gaia_plugin.api.client import NodeClient
-from tests.hub.hub_running import PASSWORD, Person, free_port, start_kernel, until
+from gaia_plugin.sim import probe
+from tests.hub.hub_running import PASSWORD, Person, free_port, start_kernel
+from tests.support.demo import until
 
 
 class Demo:
@@ -111,6 +113,7 @@ def test_a_demo_with_a_server_and_a_kernel_ends_without_a_trace(
     assert demo.process.returncode == 0
     assert "Ended; nothing is left." in said
     assert demo.all_pids() == []
+    assert not probe.state_file(demo.state / "sim-driver").exists()
     for path in (demo.state / "hub").iterdir():
         if path.is_file():
             assert path.stat().st_mode & 0o077 == 0, path

@@ -24,8 +24,8 @@ from tests.hub.hub_running import (
     server_pid,
     server_processes,
     start_kernel,
-    until,
 )
+from tests.support.demo import until
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +186,9 @@ def test_a_bad_form_says_why_and_is_shown_again(hub: Hub) -> None:
     assert "is not a number of GiB" in error_on(page)
     page = mal.submit(memory_gib="8")
     assert (page.status_code, error_on(page)) == (400, "Choose one of the options.")
+    page = mal.submit(profile="huge", memory_gib="8", cores="25")
+    assert page.status_code == 422
+    assert "There is no profile 'huge'" in error_on(page)
     assert not mal.server()
 
 

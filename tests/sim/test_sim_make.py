@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gaia_plugin.errors import Unusable
-from gaia_plugin.sim import CardConfig, Link, SimConfig, Simulation, default_sim, make_sim
+from gaia_plugin.sim import CardConfig, Link, SimConfig, Simulation, default_sim, make_sim, probe
 from gaia_plugin.units import GIB
 from tests.sim.sim_client import Client, run_code
+from tests.support.demo import until
 
 START = "print(json.dumps([code(cu.cuInit(0))]))"
 NVML = """
@@ -48,20 +53,18 @@ def test_default_one_is_made_once_and_keeps_its_cards(
 ) -> None:
     monkeypatch.setenv("GAIA_STATE", str(tmp_path / "root"))
     where = default_sim()
-    state = Simulation(where).state
-    try:
-        assert where == tmp_path / "root" / "sim-driver"
-        assert sorted(path.name for path in where.iterdir() if path.name != ".lock") == [
-            "libcuda.so",
-            "libcuda.so.1",
-            "libnvidia-ml.so",
-            "libnvidia-ml.so.1",
-            "sim.conf",
-        ]
-        make_sim(where, SimConfig(cards=5))
-        assert len(Simulation(default_sim()).used()) == 5
-    finally:
-        state.unlink()
+    assert where == tmp_path / "root" / "sim-driver"
+    assert sorted(path.name for path in where.iterdir() if path.name != ".lock") == [
+        "libcuda.so",
+        "libcuda.so.1",
+        "libnvidia-ml.so",
+        "libnvidia-ml.so.1",
+        "sim.conf",
+    ]
+    make_sim(where, SimConfig(cards=5))
+    assert len(Simulation(default_sim()).used()) == 5
+    default_sim()
+    assert not probe.state_file(where).exists()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,6 @@ def test_state_that_cannot_be_used_means_no_device(
     driver: Path, tmp_path: Path, content: bytes | None
 ) -> None:
     state = tmp_path / "state"
-    state.unlink()
     if content is None:
         state.mkdir()
     elif content:
@@ -100,6 +102,70 @@ def test_state_that_cannot_be_used_means_no_device(
     if content != b"":
         with pytest.raises(Unusable, match=str(state)):
             Simulation(driver)
+
+
+def test_state_file_goes_when_nobody_uses_it_and_not_before(
+    client: Callable[..., Client], driver: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    assert not state.exists()
+    program = client()
+    program.do("start()")
+    probe.state_file(driver)  # comes and goes while the program runs
+    assert state.exists()
+    program.close()
+    assert state.exists()  # programs leave it; whoever watches removes it
+    truth = Simulation(driver)
+    probe.state_file(driver)
+    assert state.exists()
+    del truth
+    probe.state_file(driver)
+    assert not state.exists()
+
+
+def test_child_keeps_the_state_file_of_its_parent(
+    client: Callable[..., Client], driver: Path, tmp_path: Path
+) -> None:
+    program = client()
+    program.do("start()")
+    child = program.do("os.fork() or __import__('signal').pause()")
+    program.kill()
+    try:
+        probe.state_file(driver)
+        assert (tmp_path / "state").exists()
+    finally:
+        os.kill(child, signal.SIGKILL)
+    until(lambda: probe.state_file(driver) and not (tmp_path / "state").exists())
+
+
+def test_programs_that_come_and_go_never_see_two_machines(driver: Path, tmp_path: Path) -> None:
+    """A program that starts while others remove the file never works on one that is gone."""
+    code = "\n".join(
+        (
+            "import ctypes, sys",
+            "library = ctypes.CDLL(sys.argv[1])",
+            "for _ in range(1000):",
+            "    assert library.gaia_sim_problem() == 0",
+            "    assert '(deleted)' not in open('/proc/self/maps').read()",
+            "    library.gaia_sim_leave()",
+        )
+    )
+    churn = [
+        subprocess.Popen([sys.executable, "-S", "-c", code, driver / "libnvidia-ml.so.1"]) for _ in range(3)
+    ]
+    try:
+        while any(each.poll() is None for each in churn):
+            held = Simulation(driver)
+            assert held.state.stat().st_ino == Simulation(driver).state.stat().st_ino
+            held.fail("alloc", 1, 7)
+            assert Simulation(driver).pending_failures("alloc") == 7
+            del held
+    finally:
+        for each in churn:
+            each.kill()
+    assert [each.wait() for each in churn] == [0, 0, 0]
+    probe.state_file(driver)
+    assert not (tmp_path / "state").exists()
 
 
 def test_line_that_is_not_understood_means_no_device(driver: Path) -> None:

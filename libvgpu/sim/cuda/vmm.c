@@ -302,17 +302,22 @@ ENTRY cuMemMap(CUdeviceptr at, size_t n, size_t offset, uint64_t id, unsigned lo
     return result;
 }
 
+/* The bytes of the range that lie in mappings which are wholly within it. */
+static uint64_t covered_by(const struct range *r, CUdeviceptr at, size_t n) {
+    uint64_t covered = 0;
+    for (const struct mapping *m = r ? r->mappings : NULL; m; m = m->next)
+        if (m->at >= at && m->at + m->size <= at + n)
+            covered += m->size;
+    return covered;
+}
+
 /* The range has to cover whole mappings, one or several. */
 ENTRY cuMemUnmap(CUdeviceptr at, size_t n) {
     READY();
     TROUBLE(SIM_FREE);
     sim_lock();
     struct range *r = range_of(at);
-    uint64_t covered = 0;
-    for (struct mapping *m = r ? r->mappings : NULL; m; m = m->next)
-        if (m->at >= at && m->at + m->size <= at + n)
-            covered += m->size;
-    bool good = n > 0 && covered == n;
+    bool good = n > 0 && covered_by(r, at, n) == n;
     for (struct mapping **p = good ? &r->mappings : NULL; p && *p;) {
         struct mapping *m = *p;
         if (m->at < at || m->at >= at + n) {
@@ -342,11 +347,7 @@ ENTRY cuMemSetAccess(CUdeviceptr at, size_t n, const struct access *access, size
     TROUBLE(SIM_VMM);
     sim_lock();
     struct range *r = range_of(at);
-    uint64_t covered = 0;
-    for (struct mapping *m = r ? r->mappings : NULL; m; m = m->next)
-        if (m->at >= at && m->at + m->size <= at + n)
-            covered += m->size;
-    bool good = covered == n;
+    bool good = covered_by(r, at, n) == n;
     for (struct mapping *m = good ? r->mappings : NULL; m; m = m->next)
         for (size_t i = 0; i < count && m->at >= at && m->at < at + n; i++)
             if (access[i].location.type == AT_DEVICE && sim_device_valid(access[i].location.id)) {

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
+from tests.browser.axe import violations
 from tests.browser.panel.lab import Lab, Panel
 from tests.unit.server.fake_agent import GIB, FakeAgent, problem, slot
 
@@ -174,6 +175,7 @@ def test_a_read_only_user_sees_the_slice_and_cannot_change_it(lab: Lab, agent: F
     panel.says("your access to this server is read-only")
     for control in (panel.memory, panel.slider, panel.cores, panel.apply):
         expect(control).to_be_disabled()
+    assert violations(lab.page, ".gaia-panel") == []
 
 
 def test_without_a_slice_one_sentence_is_left(lab: Lab, agent: FakeAgent) -> None:
@@ -192,6 +194,7 @@ def test_without_a_slice_one_sentence_is_left(lab: Lab, agent: FakeAgent) -> Non
     expect(panel.state).to_have_text("No slice")
     expect(panel.memory).to_be_hidden()
     expect(panel.apply).to_be_hidden()
+    assert violations(lab.page, ".gaia-panel") == []
 
 
 def test_without_a_server_extension_the_kernel_is_asked(lab: Lab, agent: FakeAgent) -> None:
@@ -306,3 +309,29 @@ def test_text_stands_out_in_both_themes(lab: Lab, panel: Panel, agent: FakeAgent
     ):
         assert panel.contrast(part) >= 4.5, f"{part} in {theme}"
     lab.theme("JupyterLab Light")
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_in_any_state(lab: Lab, panel: Panel, agent: FakeAgent, theme: str) -> None:
+    lab.theme(theme)
+    try:
+        assert violations(lab.page, ".gaia-panel") == []
+        panel.memory.fill("14")
+        panel.apply.click()
+        expect(panel.offer).to_be_visible()
+        assert violations(lab.page, ".gaia-panel") == []
+        panel.memory.fill("0")
+        assert violations(lab.page, ".gaia-panel") == []
+        agent.set(memory=2, used=2.5, held=2.5, state="draining")
+        expect(panel.state).to_have_text("Draining, 512 MiB to free")
+        assert violations(lab.page, ".gaia-panel") == []
+        agent.stop()
+        expect(panel.state).to_have_text("Agent away")
+        assert violations(lab.page, ".gaia-panel") == []
+    finally:
+        lab.theme("JupyterLab Light")
+
+
+def test_axe_finds_what_is_planted(lab: Lab, panel: Panel) -> None:
+    panel.root.evaluate("panel => panel.insertAdjacentHTML('beforeend', '<img src=\"data:,\"><input>')")
+    assert {line.partition(":")[0] for line in violations(lab.page, ".gaia-panel")} == {"image-alt", "label"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,26 @@ def test_doctor_counts_what_is_broken(tmp_path: Path) -> None:
     assert verdicts["driver"] == "broken"
     assert verdicts["agent"] == "note"
     assert {"compiler", "/dev/shm", "libraries", "state", "port 8000"} <= set(verdicts)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "eight", "8\n9"])
+def test_doctor_refuses_what_is_no_port(tmp_path: Path, port: str) -> None:
+    done = gaia(tmp_path, "doctor", f"--port={port}")
+    assert done.returncode == 2
+    assert "--port" in done.stderr
+
+
+def test_doctor_names_the_way_to_another_port(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        found = json.loads(gaia(tmp_path, "doctor", "--port", str(port), "--json").stdout)
+    said = {finding["what"]: (finding["verdict"], finding["sentence"]) for finding in found}
+    assert said[f"port {port}"] == (
+        "note",
+        "is in use; a hub may be running already. gaia demo --port takes another one.",
+    )
 
 
 def test_driver_and_simulated_driver_exclude_each_other(tmp_path: Path) -> None:

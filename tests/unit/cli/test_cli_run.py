@@ -133,6 +133,34 @@ def test_a_second_agent_serves_nothing_and_names_the_first(place: Any) -> None:
     assert place.client.health().pid == first.pid
 
 
+@pytest.mark.parametrize(
+    ("name", "foreign", "words"),
+    [
+        ("slots", "file", "Not a directory"),
+        ("operator.sock", "folder", "Is a directory"),
+        ("agent.json", "folder", "Is a directory"),
+        ("ledger.sqlite", "folder", "cannot be opened"),
+        ("ledger.sqlite", "file", "is damaged"),
+        ("lock", "folder", "cannot be used"),
+    ],
+)
+def test_an_agent_that_finds_something_foreign_says_where_in_a_sentence(
+    place: Any, name: str, foreign: str, words: str
+) -> None:
+    place.state.mkdir(parents=True)
+    if foreign == "folder":
+        (place.state / name).mkdir()
+    else:
+        (place.state / name).write_bytes(b"something else" * 500)
+    done = place.gaia("agent", "--driver", str(place.driver))
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("gaia: "), done.stderr
+    assert words in last
+    assert str(place.state) in last
+    assert "Traceback" not in done.stderr
+
+
 def test_an_agent_that_was_killed_and_started_again_keeps_its_slots(place: Any) -> None:
     first = place.agent()
     program = place.allocator("--memory", "4GiB", "--name", "work")
@@ -204,14 +232,17 @@ def test_an_agent_started_for_a_run_ends_when_idle(place: Any) -> None:
     client = ensure_agent(place.state, place.driver, idle_exit=0.3)
     assert client.health().slots == 0
     place.poll(lambda: not answers(place.state), "the end of the idle agent")
+    place.poll(
+        lambda: not (place.root.parent / "sim-state").exists(), "the end of the simulated cards' state"
+    )
     assert dict(os.environ) == before
 
 
 def test_several_first_runs_at_once_share_one_agent(place: Any) -> None:
-    programs = [place.allocator("--memory", "1GiB") for _ in range(3)]
+    programs = [place.allocator("--memory", "1GiB") for _ in range(6)]
     for program in programs:
         assert program.ask("alloc", 100) == [0]
-    assert len(place.client.slots()) == 3
+    assert len(place.client.slots()) == 6
     for program in programs:
         assert program.end() == 0
 
@@ -240,6 +271,28 @@ def _refused(client: SlotClient, memory: object) -> bool:
     with pytest.raises(Refusal) as refused:
         client.resize(memory=memory)
     return refused.value.code is not Code.TOO_MANY_REQUESTS
+
+
+def test_a_resize_of_a_slot_that_is_gone_is_a_sentence_and_changes_nothing(place: Any) -> None:
+    other = place.allocator("--memory", "4GiB", "--name", "other")
+    assert other.ask("context") == [0]
+    program = place.allocator("--memory", "1GiB", "--name", "work")
+    assert program.ask("context") == [0]
+    name = next(slot.slot for slot in place.client.slots() if slot.slot.endswith("work"))
+    own = SlotClient(place.state / "slots" / name / "agent.sock")
+    assert own.resize(memory="2GiB").state == "applied"
+    program.process.kill()
+    place.poll(lambda: len(place.client.slots()) == 1, "the slot's return")
+    before = place.client.slots()
+    done = place.gaia("resize", name, "--memory", "2GiB")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == f"gaia: There is no slot {name!r}. `gaia slots` lists those there are.\n"
+    for resize in (lambda: place.client.resize(name, memory="2GiB"), lambda: own.resize(memory="2GiB")):
+        with pytest.raises(Refusal) as refused:
+            resize()
+        assert refused.value.sentence.endswith(".")
+        assert refused.value.code in (Code.NO_SUCH_SLOT, Code.UNAVAILABLE)
+    assert place.client.slots() == before
 
 
 def test_json_of_cards_slots_and_paths(place: Any) -> None:
@@ -289,4 +342,5 @@ def test_the_simulated_gpu_is_made_for_whoever_asks_for_it(place: Any) -> None:
         os.kill(json.loads(holder.read_text())["pid"], signal.SIGTERM)
         from gaia_plugin.sim import probe
 
-        probe.state_file(place.root / "sim-driver").unlink()
+        state = probe.state_file(place.root / "sim-driver")
+        place.poll(lambda: not state.exists(), "the end of the simulated cards' state with the agent's")
