@@ -6,11 +6,13 @@ programs use it through LD_LIBRARY_PATH. `Simulation` reads the truth and inject
 
 from gaia_plugin.sim.config import CardConfig, Level, Link, SimConfig
 from gaia_plugin.sim.make import default_sim, make_sim
+from gaia_plugin.sim.observe import CardTime
 from gaia_plugin.sim.probe import leave
 from gaia_plugin.sim.truth import SimProcess, Simulation
 
 __all__ = [
     "CardConfig",
+    "CardTime",
     "Level",
     "Link",
     "SimConfig",

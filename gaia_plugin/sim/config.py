@@ -63,6 +63,8 @@ class CardConfig:
     pcie_switch: int | None = None
     speed: int | None = None
     uuid: str | None = None
+    multiprocessors: int | None = None
+    blocks_per_multiprocessor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,13 @@ class SimConfig:
         each: differences of single cards, by index.
         links: what ties pairs of cards.
         nvswitch: NVLinks of every card to a switch that joins all.
-        kernel_ns: modelled time of a launch, and `block_ns` of each of its blocks.
+        multiprocessors: of each card; each runs `blocks_per_multiprocessor` blocks at once.
+        kernel_ns: modelled time of a launch; `block_ns` that of a block, so that a launch takes
+            `kernel_ns` and `block_ns` for each wave of blocks that all multiprocessors hold together.
+            A kernel whose name is ``gaia_spin_N`` takes N nanoseconds, whatever its grid.
+        alternate_ms: how long a card stays with one process while others have work as well, as real
+            cards do without MPS; 0 serves all processes in the order of submission.
+        sample_delay_ms: how late NVML shows its samples of utilisation.
         backed: whether device memory is real host memory (taken when it is touched).
         state: the file that all processes share; None for one in /dev/shm named after the directory.
     """
@@ -90,8 +98,12 @@ class SimConfig:
     each: Mapping[int, CardConfig] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     nvswitch: int = 0
+    multiprocessors: int = 132
+    blocks_per_multiprocessor: int = 8
     kernel_ns: int = 0
     block_ns: int = 0
+    alternate_ms: int = 0
+    sample_delay_ms: int = 0
     backed: bool = True
     state: Path | None = None
 
@@ -112,6 +124,8 @@ class SimConfig:
         yield f"reserved = {self.reserved}"
         yield f"context = {self.context}"
         yield f"compute = {self.compute[0]}.{self.compute[1]}"
+        yield f"multiprocessors = {self.multiprocessors}"
+        yield f"blocks_per_multiprocessor = {self.blocks_per_multiprocessor}"
         for index, card in sorted(self.each.items()):
             yield from _card_lines(f"card.{index}.", card)
         for link in self.links:
@@ -125,6 +139,8 @@ class SimConfig:
             yield f"nvswitch = {self.nvswitch}"
         yield f"kernel_ns = {self.kernel_ns}"
         yield f"block_ns = {self.block_ns}"
+        yield f"alternate_ms = {self.alternate_ms}"
+        yield f"sample_delay_ms = {self.sample_delay_ms}"
         yield f"backed = {int(self.backed)}"
         if self.state is not None:
             yield f"state = {self.state.absolute()}"
@@ -162,6 +178,8 @@ def _card_lines(prefix: str, card: CardConfig) -> Iterator[str]:
         "switch": card.pcie_switch,
         "speed": card.speed,
         "uuid": card.uuid,
+        "multiprocessors": card.multiprocessors,
+        "blocks_per_multiprocessor": card.blocks_per_multiprocessor,
     }
     for key, value in values.items():
         if value is not None:

@@ -12,13 +12,18 @@ import json
 import mmap
 import os
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from gaia_plugin.errors import Unusable
+from gaia_plugin.sim.observe import CardTime, observe
 from gaia_plugin.sim.probe import state_file
 from gaia_plugin.slots.processes import alive
+
+Habit = Literal["normal", "late", "none", "unsupported"]
+"""What NVML says about utilisation, see `Simulation.utilisation`."""
 
 _LAYOUT_AT: Final = 32
 _LAYOUT_END: Final = 4096
@@ -73,6 +78,44 @@ class Simulation:
         places = min(self._words[self._layout["high_water"] // 8], self._layout["process"]["count"])
         found = (self._process(place) for place in range(places))
         return tuple(process for process in found if process is not None)
+
+    def time(self, card: int) -> CardTime:
+        """Return what `card` has run until now, all of it at one instant."""
+        if not 0 <= card < self._cards:
+            raise ValueError(f"there is no card {card}; they are 0 to {self._cards - 1}")
+        return observe(self._map, card)
+
+    def executed(self, card: int) -> dict[int, int]:
+        """Return the card time in nanoseconds that each process, by pid, has had until now.
+
+        The living are in it once they have submitted work, and the last 256 that ended; work that is
+        still queued is not.
+        """
+        return dict(self.time(card).executed)
+
+    def busy(self, card: int) -> tuple[int, int]:
+        """Return how long `card` has worked until now, and the instant (``time.monotonic_ns()``)."""
+        found = self.time(card)
+        return found.busy_ns, found.at_ns
+
+    def utilisation(self, habit: Habit, *, seconds: float | None = None, delay_ms: int = 1000) -> None:
+        """Let NVML say from now on about utilisation: what was, late, nothing, or that it cannot tell.
+
+        Args:
+            habit: "normal" and "late" show samples, late ones `delay_ms` after their time; "none"
+                finds no sample of any process; "unsupported" answers as under MIG.
+            seconds: after which "none" and "unsupported" end by themselves; None is for ever.
+
+        Raises:
+            ValueError: there is no such habit.
+        """
+        if habit not in get_args(Habit):
+            raise ValueError(f"{habit!r} is no habit; there are {', '.join(get_args(Habit))}")
+        words = {name: at // 8 for name, at in self._layout["habit"].items()}
+        self._words[words["until"]] = 0 if seconds is None else time.monotonic_ns() + round(seconds * 1e9)
+        if habit in ("normal", "late"):
+            self._words[words["delay"]] = delay_ms * 1_000_000 if habit == "late" else 0
+        self._words[words["mode"]] = {"none": 1, "unsupported": 2}.get(habit, 0)
 
     def fail(self, family: str, code: int, times: int = 1) -> None:
         """Let the next `times` calls of a family fail with `code`, in whichever process they come.

@@ -65,6 +65,14 @@ static bool small(const char *text, int32_t *out) {
     return true;
 }
 
+static bool count(const char *text, uint64_t most, uint32_t *out) {
+    uint64_t n;
+    if (!number(text, most, &n) || n == 0)
+        return false;
+    *out = (uint32_t)n;
+    return true;
+}
+
 /* one property of cards first .. last */
 static bool card_property(unsigned first, unsigned last, const char *key, const char *value) {
     for (unsigned i = first; i <= last; i++) {
@@ -89,6 +97,10 @@ static bool card_property(unsigned first, unsigned last, const char *key, const 
             good = small(value, &c->pcie_switch);
         } else if (strcmp(key, "speed") == 0) {
             good = small(value, &c->speed);
+        } else if (strcmp(key, "multiprocessors") == 0) {
+            good = count(value, 4096, &c->multiprocessors);
+        } else if (strcmp(key, "blocks_per_multiprocessor") == 0) {
+            good = count(value, 64, &c->resident);
         } else if (strcmp(key, "uuid") == 0) {
             good = first == last && uuid_from_text(value, c->uuid);
         } else if (strcmp(key, "pci") == 0) {
@@ -170,6 +182,10 @@ static bool setting(const char *key, const char *value) {
         return number(value, UINT64_MAX, &config.kernel_ns);
     if (strcmp(key, "block_ns") == 0)
         return number(value, UINT64_MAX, &config.block_ns);
+    if (strcmp(key, "alternate_ms") == 0)
+        return number(value, 1000000, &config.machine.alternate_ms);
+    if (strcmp(key, "sample_delay_ms") == 0)
+        return number(value, 1000000, &config.machine.sample_delay_ms);
     if (strcmp(key, "backed") == 0) {
         bool good = number(value, 1, &n);
         config.backed = good && n;
@@ -247,6 +263,8 @@ static void defaults(const char *place) {
         c->minor = 9;
         c->pcie_switch = -1;
         c->speed = 1;
+        c->multiprocessors = 132;
+        c->resident = 8;
         for (unsigned j = 0; j < SIM_CARDS; j++)
             config.machine.p2p[i][j] = 1;
     }

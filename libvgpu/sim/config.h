@@ -11,7 +11,12 @@
  *   nvswitch = COUNT             NVLinks of every card to a switch that joins all
  *   level = A B single           PCI: internal, single, multiple, hostbridge, node, system
  *   p2p = A B off                on, off
- *   kernel_ns, block_ns          modelled time of a launch, and of each of its blocks
+ *   multiprocessors, blocks_per_multiprocessor: of all cards or, as above, of one
+ *   kernel_ns, block_ns          modelled time of a launch, and of a block: so many blocks as all
+ *                                multiprocessors hold run at once. A kernel named gaia_spin_N takes N ns
+ *   alternate_ms = 0             how long a card stays with a process while others have work too;
+ *                                0 = the order of submission over all processes
+ *   sample_delay_ms = 0          how late NVML's samples of utilisation are
  *   backed = 1                   device memory is real host memory, taken when touched
  *   driver, nvml, cuda           versions: 580.95.05, 13.580.95.05, 13000
  *   state                        the shared file; default /dev/shm/gaia-sim-<uid>-<hash of directory>.
@@ -45,6 +50,8 @@ struct sim_card {
     int32_t numa;
     int32_t pcie_switch; /* cards with the same one are joined by it; -1 = none */
     int32_t speed;       /* CUDA's default order is fastest first */
+    uint32_t multiprocessors;
+    uint32_t resident; /* blocks that a multiprocessor runs at once */
 };
 
 struct sim_config {
@@ -53,6 +60,7 @@ struct sim_config {
         struct sim_card card[SIM_CARDS];
         uint32_t count;
         uint32_t nvswitch;
+        uint64_t alternate_ms, sample_delay_ms;
         uint8_t links[SIM_CARDS][SIM_CARDS];
         uint8_t level[SIM_CARDS][SIM_CARDS]; /* 255 = derive from switch and NUMA node */
         uint8_t p2p[SIM_CARDS][SIM_CARDS];

@@ -10,8 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_FOR_ZOMBIES_NS 5000000
-
 struct life {
     uint64_t start; /* field 22 of /proc/PID/stat, clock ticks since boot */
     uint64_t stack; /* field 28: where the stack starts; changes with exec */
@@ -93,10 +91,9 @@ void sim_process_empty(struct sim_process *process) {
         atomic_store(&mine->used, 0);
         atomic_store(&mine->context, 0);
         atomic_store(&mine->contexts, 0);
-        atomic_store(&mine->busy_ns, 0);
-        atomic_store(&mine->end_ns, 0);
         atomic_store(&mine->launches, 0);
     }
+    sim_timelines_drop(process);
 }
 
 void sim_sweep(void) {
@@ -113,7 +110,7 @@ void sim_sweep(void) {
 
 void sim_sweep_lightly(void) {
     uint64_t n = atomic_load(&sim_state->high_water);
-    bool due = sim_now() - atomic_load(&sim_state->swept_ns) > LOOK_FOR_ZOMBIES_NS;
+    bool due = sim_now() - atomic_load(&sim_state->swept_ns) > SIM_LOOK_NS;
     for (uint64_t i = 0; i < n && i < SIM_PROCESSES && !due; i++) {
         uint64_t owner = atomic_load(&sim_state->process[i].owner);
         due = owner && kill((pid_t)GAIA_OWNER_PID(owner), 0) != 0 && errno == ESRCH;
@@ -122,6 +119,15 @@ void sim_sweep_lightly(void) {
         return;
     sim_lock();
     sim_sweep();
+    sim_unlock();
+}
+
+void sim_sweep_if_due(void) {
+    if (sim_now() - atomic_load(&sim_state->swept_ns) <= SIM_LOOK_NS)
+        return;
+    sim_lock();
+    if (sim_now() - atomic_load(&sim_state->swept_ns) > SIM_LOOK_NS)
+        sim_sweep();
     sim_unlock();
 }
 

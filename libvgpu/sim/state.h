@@ -10,17 +10,15 @@
 #define SIM_STATE_H
 
 #include "config.h"
+#include "timeline.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_PROCESSES 2048
 #define SIM_MAGIC UINT64_C(0x314d495341494147) /* "GAIASIM1" */
-#define SIM_LAYOUT_VERSION 1
-
-typedef _Atomic uint64_t sim_word;
+#define SIM_LAYOUT_VERSION 2
 
 /* families of entry points, for fault injection; the names are in `sim_family_name` */
 enum sim_family {
@@ -36,6 +34,9 @@ enum sim_family {
     SIM_STREAM,
     SIM_MODULE,
     SIM_NVML,
+    SIM_EVENT_CREATE,
+    SIM_EVENT_RECORD,
+    SIM_EVENT_QUERY,
     SIM_FAMILIES
 };
 extern const char *const sim_family_name[SIM_FAMILIES];
@@ -46,21 +47,20 @@ struct sim_trouble {
 };
 
 struct sim_card_state {
-    sim_word used;    /* sum over the processes */
-    sim_word peak;    /* highest `used` so far */
-    sim_word idle_at; /* CLOCK_MONOTONIC ns at which the card has run all that is submitted */
-    sim_word launches;
-    sim_word reserved[4];
+    sim_word used; /* sum over the processes */
+    sim_word peak; /* highest `used` so far */
+    sim_word reserved[6];
 };
 
 struct sim_process_card {
-    sim_word used;     /* bytes, contexts included */
-    sim_word context;  /* the part of it that contexts take */
-    sim_word contexts; /* how many */
-    sim_word busy_ns;  /* card time submitted */
-    sim_word end_ns;   /* CLOCK_MONOTONIC ns at which the last of it ends */
-    sim_word launches;
-    sim_word reserved[2];
+    sim_word used;      /* bytes, contexts included */
+    sim_word context;   /* the part of it that contexts take */
+    sim_word contexts;  /* how many */
+    sim_word launches;  /* how many */
+    sim_word submitted; /* card time that it has asked for, ns; changes under the card's lock, as do: */
+    sim_word executed;  /* the part of it that has run */
+    sim_word window;    /* `executed` at the beginning of the sampling window */
+    sim_word track;     /* index of its sim_track, plus 1 */
 };
 
 struct sim_process {
@@ -80,11 +80,16 @@ struct sim_state {
     char pad0[128 - sizeof(pthread_mutex_t)];
     sim_word high_water; /* process places ever taken */
     sim_word swept_ns;   /* CLOCK_MONOTONIC of the last sweep */
-    char pad1[128 - 16];
+    sim_word slice_ns;   /* how long a card stays with a process; 0 = order of submission */
+    sim_word epoch_ns;   /* the day's clock less CLOCK_MONOTONIC when the state was made */
+    struct sim_habit habit;
+    char pad1[128 - 7 * 8];
     struct sim_trouble trouble[16];
     struct sim_card_state card[SIM_CARDS];
     char pad2[8192 - 4096 - 256 - 16 * 16 - SIM_CARDS * sizeof(struct sim_card_state)];
     struct sim_process process[SIM_PROCESSES];
+    struct sim_timeline timeline[SIM_CARDS];
+    struct sim_track track[SIM_TRACKS];
 };
 _Static_assert(sizeof(struct sim_trouble[16]) == 256, "layout");
 _Static_assert(offsetof(struct sim_state, process) == 8192, "layout");
@@ -107,6 +112,8 @@ void sim_sweep(void);
 /* The same for frequent callers, without the lock: at once for processes that are gone, within some
  * milliseconds for zombies. */
 void sim_sweep_lightly(void);
+/* The same for those who wait for a card: at most once in SIM_LOOK_NS. */
+void sim_sweep_if_due(void);
 /* Take a place for this process, or NULL when none is free. */
 struct sim_process *sim_process_take(void);
 /* Give back all that a place holds; the place stays taken until its process is gone. */
@@ -135,17 +142,6 @@ static inline int sim_trouble(enum sim_family family) {
         return 0;
     return sim_trouble_slow(family);
 }
-
-/* ---- the modelled time (timeline.c) ------------------------------------------------------------ */
-
-uint64_t sim_now(void);
-/* Occupy a card for ns; returns when that work ends. One timeline per card, served as submitted. */
-uint64_t sim_occupy(struct sim_process *process, unsigned card, uint64_t ns);
-/* Sleep until the monotonic clock reads `when`. */
-void sim_wait_until(uint64_t when);
-/* Card time that a process has had by `now`: submitted less not yet run. Exact for one process;
- * with several, what waits behind others counts as not yet run. */
-uint64_t sim_done_ns(const struct sim_process_card *card, uint64_t now);
 
 /* ---- trace (trace.c) --------------------------------------------------------------------------- */
 

@@ -13,6 +13,7 @@ import pytest
 
 from gaia_plugin.errors import Unusable
 from gaia_plugin.sim import CardConfig, Link, SimConfig, Simulation, default_sim, make_sim, probe
+from gaia_plugin.sim.probe import state_file
 from gaia_plugin.units import GIB
 from tests.sim.sim_client import Client, run_code
 from tests.support.demo import until
@@ -77,7 +78,7 @@ def test_default_one_is_made_once_and_keeps_its_cards(
         (SimConfig(links=(Link(0, 5, nvlinks=1),)), "0 to 1"),
         (SimConfig(links=(Link(0, 1, nvlinks=19),)), "at most 18"),
         (SimConfig(each={4: CardConfig(numa=1)}), "no card 4"),
-        (SimConfig(each={1: CardConfig(uuid="GPU-1")}), "line 8"),
+        (SimConfig(each={1: CardConfig(uuid="GPU-1")}), "line 10"),
         (SimConfig(state=Path("/nowhere/at/all")), "No such file"),
     ],
 )
@@ -190,3 +191,14 @@ def test_fastest_card_comes_first_unless_the_bus_decides(machine: Callable[..., 
     ask = "ok(cu.cuInit(0)); print(json.dumps(ok(cu.cuDeviceGetName(20, 0)).decode().strip(chr(0))))"
     names = [run_code(driver, ask), run_code(driver, ask, CUDA_DEVICE_ORDER="PCI_BUS_ID")]
     assert [name.split("\0")[0] for name in names] == ["Fast", "Gaia Simulated 24GB"]
+
+
+def test_state_of_an_older_version_is_renewed_when_nobody_uses_it(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state_file(make_sim(tmp_path / "first", SimConfig(state=tmp_path / "other")), keep=True)
+    magic = (tmp_path / "other").read_bytes()[:8]
+    state.write_bytes(magic + bytes(5000))
+    assert Simulation(make_sim(tmp_path / "driver", SimConfig(state=state))).used() == (0, 0)
+    state.write_bytes(b"somebody's" + bytes(5000))
+    with pytest.raises(Unusable, match="remove it"):
+        Simulation(tmp_path / "driver")

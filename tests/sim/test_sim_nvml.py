@@ -126,7 +126,7 @@ seen = [use()]
         busy = run_code(
             driver,
             ask
-            + "while use() == 6: pass\n"
+            + "while use() == 6 or not use()[0][1]: pass\n"
             + "print(json.dumps([use(), nv.nvmlDeviceGetUtilizationRates(cards[0]).gpu > 50]))",
         )
         assert busy == [[[program.pid, True]], True]

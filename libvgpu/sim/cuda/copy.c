@@ -48,20 +48,32 @@ static CUresult rows(CUdeviceptr to, size_t to_pitch, CUdeviceptr from, size_t f
     return CUDA_SUCCESS;
 }
 
+/* Calls that return when they are done first wait for the work before them, as the legacy stream does. */
+static CUresult turn(void) {
+    CURRENT(c);
+    struct sim_process *me = sim_here->process;
+    sim_await(me, c->card, atomic_load_explicit(&me->card[c->card].submitted, memory_order_relaxed));
+    return CUDA_SUCCESS;
+}
+
 static CUresult bytes(CUdeviceptr to, CUdeviceptr from, size_t n) { return rows(to, n, from, n, n, 1); }
+static CUresult bytes_now(CUdeviceptr to, CUdeviceptr from, size_t n) {
+    CUresult result = turn();
+    return result ? result : bytes(to, from, n);
+}
 
 #define PTR(p) ((CUdeviceptr)(uintptr_t)(p))
 
-ENTRY cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) { return bytes(to, from, n); }
+ENTRY cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t n) { return bytes_now(to, from, n); }
 SAME(cuMemcpy_ptds, cuMemcpy);
 ENTRY cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return bytes(to, from, n); }
 SAME(cuMemcpyAsync_ptsz, cuMemcpyAsync);
 
-ENTRY cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) { return bytes(to, PTR(from), n); }
+ENTRY cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) { return bytes_now(to, PTR(from), n); }
 SAME(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2);
-ENTRY cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) { return bytes(PTR(to), from, n); }
+ENTRY cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) { return bytes_now(PTR(to), from, n); }
 SAME(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2);
-ENTRY cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) { return bytes(to, from, n); }
+ENTRY cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t n) { return bytes_now(to, from, n); }
 SAME(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2);
 
 ENTRY cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) {
@@ -78,7 +90,7 @@ ENTRY cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream 
 SAME(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2);
 
 ENTRY cuMemcpyPeer(CUdeviceptr to, CUcontext a, CUdeviceptr from, CUcontext b, size_t n) {
-    return bytes(to, from, n);
+    return bytes_now(to, from, n);
 }
 SAME(cuMemcpyPeer_ptds, cuMemcpyPeer);
 ENTRY cuMemcpyPeerAsync(CUdeviceptr to, CUcontext a, CUdeviceptr from, CUcontext b, size_t n, CUstream s) {
@@ -103,7 +115,7 @@ struct copy2 {
     size_t width, height;
 };
 
-ENTRY cuMemcpy2D_v2(const struct copy2 *k) {
+static CUresult copy2(const struct copy2 *k) {
     READY();
     if (!k)
         return CUDA_ERROR_INVALID_VALUE;
@@ -116,10 +128,14 @@ ENTRY cuMemcpy2D_v2(const struct copy2 *k) {
     return rows(to + k->to_y * to_pitch + k->to_x, to_pitch, from + k->from_y * from_pitch + k->from_x,
                 from_pitch, k->width, k->height);
 }
+ENTRY cuMemcpy2D_v2(const struct copy2 *k) {
+    CUresult result = turn();
+    return result ? result : copy2(k);
+}
 SAME(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2);
 SAME(cuMemcpy2DUnaligned_v2, cuMemcpy2D_v2);
 SAME(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2D_v2);
-ENTRY cuMemcpy2DAsync_v2(const struct copy2 *k, CUstream s) { return cuMemcpy2D_v2(k); }
+ENTRY cuMemcpy2DAsync_v2(const struct copy2 *k, CUstream s) { return copy2(k); }
 SAME(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2);
 
 /* ---- fills ------------------------------------------------------------------------------------------ */

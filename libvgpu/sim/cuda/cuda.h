@@ -199,12 +199,33 @@ struct sim_stream {
     int mode;    /* of the capture: 0 global, 1 thread-local, 2 relaxed */
     CUgraph graph;
     uint64_t id, capture_id;
-    _Atomic uint64_t end; /* CLOCK_MONOTONIC ns at which its last kernel ends */
+    _Atomic uint64_t end; /* position (timeline.h) at which its last kernel ends */
 };
 
 /* Resolve a stream handle, the special ones (0, 1, 2) included; NULL with 400 for others. */
 CUresult sim_stream_of(CUstream handle, struct sim_context *context, struct sim_stream **out);
 void sim_streams_forget(void);
+/* The position up to which the stream's work reaches; the default stream waits for all others. */
+uint64_t sim_stream_end(const struct sim_stream *stream, unsigned card);
+static inline unsigned sim_stream_card(const struct sim_stream *stream, const struct sim_context *current) {
+    return stream->context ? stream->context->card : current->card;
+}
+
+/* the usual beginning of calls with a stream: a context, and what the handle names */
+#define STREAM(s, handle)                                                                                    \
+    CURRENT(context_);                                                                                       \
+    struct sim_stream *s;                                                                                    \
+    do {                                                                                                     \
+        CUresult found_ = sim_stream_of(handle, context_, &s);                                               \
+        if (unlikely(found_))                                                                                \
+            return found_;                                                                                   \
+    } while (0)
+
+/* ---- events (event.c) -----------------------------------------------------------------------------------
+ */
+
+void sim_events_forget(void);
+
 /* 900 when a capture forbids calls that wait or are unsafe, else 0. */
 CUresult sim_capture_forbids(void);
 
@@ -212,14 +233,18 @@ CUresult sim_capture_forbids(void);
 
 struct sim_graph {
     uint64_t magic, id;
-    uint64_t nodes, kernels, blocks;
+    uint64_t nodes, kernels, ns;
 };
 CUgraph sim_graph_new(void);
 
-/* ---- work (launch.c) -------------------------------------------------------------------------------------
+/* ---- work (kernel.c, launch.c) ---------------------------------------------------------------------------
  */
 
-/* Run kernels of so many blocks in all on a stream; captured ones are recorded instead. */
-CUresult sim_launch(CUstream handle, uint64_t kernels, uint64_t blocks);
+/* The handle of a kernel; a name like gaia_spin_1000 says how many ns it takes. */
+void *sim_kernel_named(const char *name);
+/* How long a launch of so many blocks takes on a card; any pointer may be asked about. */
+uint64_t sim_kernel_ns(const void *function, unsigned card, uint64_t blocks);
+/* Run a graph as one piece of work as long as its kernels together; a capture records it instead. */
+CUresult sim_launch_graph(CUstream handle, const struct sim_graph *graph);
 
 #endif

@@ -88,26 +88,26 @@ static const struct {
     short attribute;
     int value;
 } fixed[] = {
-    {1, 1024},                                                     /* threads per block */
-    {2, 1024},        {3, 1024},    {4, 64},      {5, 2147483647}, /* grid */
-    {6, 65535},       {7, 65535},   {8, 49152},                    /* shared memory per block */
-    {9, 65536},                                                    /* constant memory */
-    {10, 32},                                                      /* warp */
-    {11, 2147483647}, {12, 65536},                                 /* registers per block */
-    {13, 2520000},                                                 /* kHz */
-    {14, 512},        {15, 1},      {16, 132},                     /* multiprocessors */
-    {19, 1},          {21, 131072}, {22, 131072}, {23, 65536},     {24, 16384},
-    {25, 16384},      {26, 16384},  {30, 512},    {31, 1},         {36, 10501000}, /* memory kHz */
-    {37, 384},                                                                     /* bits of its bus */
-    {38, 75497472},                                                                /* L2 cache */
-    {39, 1536},                /* threads per multiprocessor */
-    {40, 2},          {41, 1}, /* unified addressing */
-    {51, 32},         {78, 1},      {79, 1},      {80, 1},         {81, 102400},
-    {82, 65536},      {83, 1},                                              /* managed memory */
-    {87, 64},         {89, 1},      {90, 1},      {91, 1},         {95, 1}, /* cooperative launch */
-    {97, 101376},                                                           /* shared memory, opt-in */
-    {99, 1},          {102, 1},                                             /* virtual memory management */
-    {106, 24},        {111, 1024},  {115, 1},                               /* memory pools */
+    {1, 1024},                                                      /* threads per block */
+    {2, 1024},        {3, 1024},      {4, 64},     {5, 2147483647}, /* grid */
+    {6, 65535},       {7, 65535},     {8, 49152},                   /* shared memory per block */
+    {9, 65536},                                                     /* constant memory */
+    {10, 32},                                                       /* warp */
+    {11, 2147483647}, {12, 65536},                                  /* registers per block */
+    {13, 2520000},                                                  /* kHz */
+    {14, 512},        {15, 1},        {19, 1},     {21, 131072},    {22, 131072},
+    {23, 65536},      {24, 16384},    {25, 16384}, {26, 16384},     {30, 512},
+    {31, 1},          {36, 10501000}, /* memory kHz */
+    {37, 384},                        /* bits of its bus */
+    {38, 75497472},                   /* L2 cache */
+    {39, 1536},                       /* threads per multiprocessor */
+    {40, 2},          {41, 1},        /* unified addressing */
+    {51, 32},         {78, 1},        {79, 1},     {80, 1},         {81, 102400},
+    {82, 65536},      {83, 1},                                               /* managed memory */
+    {87, 64},         {89, 1},        {90, 1},     {91, 1},         {95, 1}, /* cooperative launch */
+    {97, 101376},                                                            /* shared memory, opt-in */
+    {99, 1},          {102, 1},                                              /* virtual memory management */
+    {106, 24},        {111, 1024},    {115, 1},                              /* memory pools */
     {119, 1},         {129, 1},
 };
 
@@ -116,6 +116,9 @@ ENTRY cuDeviceGetAttribute(int *out, int attribute, CUdevice d) {
     if (!out || attribute < 1)
         return CUDA_ERROR_INVALID_VALUE;
     switch (attribute) {
+    case 16:
+        *out = (int)card->multiprocessors;
+        return CUDA_SUCCESS;
     case 33:
         *out = (int)card->bus;
         return CUDA_SUCCESS;

@@ -171,7 +171,10 @@ ENTRY cuGraphAddKernelNode_v2(void **node, CUgraph g, const void *deps, size_t c
         return CUDA_ERROR_INVALID_VALUE;
     g->nodes++;
     g->kernels++;
-    g->blocks += (uint64_t)p->grid[0] * p->grid[1] * p->grid[2];
+    /* of the current context's card; without one, of the first */
+    struct sim_context *c = NULL;
+    unsigned card = sim_current(&c) == CUDA_SUCCESS ? c->card : sim_devices[0].card;
+    g->ns += sim_kernel_ns(p->function, card, (uint64_t)p->grid[0] * p->grid[1] * p->grid[2]);
     *node = (void *)(uintptr_t)(g->id << 20 | g->nodes);
     return CUDA_SUCCESS;
 }
@@ -196,7 +199,7 @@ ENTRY cuGraphInstantiateWithFlags(CUgraph *out, CUgraph g, unsigned long long fl
         return CUDA_ERROR_OUT_OF_MEMORY;
     e->nodes = g->nodes;
     e->kernels = g->kernels;
-    e->blocks = g->blocks;
+    e->ns = g->ns;
     *out = e;
     return CUDA_SUCCESS;
 }
@@ -232,6 +235,6 @@ SAME(cuGraphUpload_ptsz, cuGraphUpload);
 
 ENTRY cuGraphLaunch(CUgraph e, CUstream handle) {
     READY();
-    return valid(e) ? sim_launch(handle, e->kernels, e->blocks) : CUDA_ERROR_INVALID_VALUE;
+    return valid(e) ? sim_launch_graph(handle, e) : CUDA_ERROR_INVALID_VALUE;
 }
 SAME(cuGraphLaunch_ptsz, cuGraphLaunch);

@@ -42,6 +42,7 @@ static void forget(void) {
     sim_pools_forget();
     sim_vmm_forget();
     sim_streams_forget();
+    sim_events_forget();
     sim_host_forget();
     memset(sim_devices, 0, sizeof sim_devices);
 }

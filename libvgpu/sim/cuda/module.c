@@ -1,7 +1,7 @@
 /* module.c - modules, libraries and kernels: any image loads, any name is found. */
 #include "cuda.h"
 
-static struct { void *word[4]; } a_module, a_function;
+static struct { void *word[4]; } a_module;
 
 static CUresult load(void **out, const void *image) {
     CURRENT(c);
@@ -39,13 +39,14 @@ static CUresult part(void **out, const void *whole, void *answer) {
     return CUDA_SUCCESS;
 }
 ENTRY cuModuleGetFunction(void **f, void *m, const char *name) {
-    return part(f, name ? m : NULL, &a_function);
+    return part(f, name ? m : NULL, name ? sim_kernel_named(name) : NULL);
 }
 ENTRY cuLibraryGetKernel(void **k, void *l, const char *name) {
-    return part(k, name ? l : NULL, &a_function);
+    return part(k, name ? l : NULL, name ? sim_kernel_named(name) : NULL);
 }
 ENTRY cuLibraryGetModule(void **m, void *l) { return part(m, l, &a_module); }
-ENTRY cuKernelGetFunction(void **f, void *k) { return part(f, k, &a_function); }
+/* one handle for both */
+ENTRY cuKernelGetFunction(void **f, void *k) { return part(f, k, k); }
 ENTRY cuKernelGetLibrary(void **l, void *k) { return part(l, k, &a_module); }
 ENTRY cuFuncGetModule(void **m, void *f) { return part(m, f, &a_module); }
 
@@ -114,7 +115,9 @@ ENTRY cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, void *f, in
     return cuOccupancyMaxActiveBlocksPerMultiprocessor(out, f, threads, shared);
 }
 ENTRY cuOccupancyMaxPotentialBlockSize(int *blocks, int *threads, void *f, void *g, size_t shared, int most) {
-    CUresult result = number(blocks, f, 264);
+    CURRENT(c);
+    int all = (int)sim_config()->machine.card[c->card].multiprocessors;
+    CUresult result = number(blocks, f, 2 * all);
     return result ? result : number(threads, f, most > 0 && most < 768 ? most : 768);
 }
 ENTRY cuOccupancyMaxPotentialBlockSizeWithFlags(int *blocks, int *threads, void *f, void *g, size_t shared,

@@ -1,9 +1,8 @@
-/* stream.c - streams and events. Work of all streams of a card lies on its one timeline. */
+/* stream.c - streams. A process's work on a card runs in the order of submission, whatever the streams. */
 #include "cuda.h"
 #include <stdlib.h>
 
 #define STREAM_MAGIC UINT64_C(0x53747265616d2121)
-#define EVENT_MAGIC UINT64_C(0x4576656e74212121)
 
 static struct sim_stream standard; /* the default streams, whichever context is current */
 static _Atomic uint64_t next_id = 16;
@@ -21,15 +20,6 @@ CUresult sim_stream_of(CUstream handle, struct sim_context *c, struct sim_stream
     *out = handle;
     return CUDA_SUCCESS;
 }
-
-#define STREAM(s, handle)                                                                                    \
-    CURRENT(context_);                                                                                       \
-    struct sim_stream *s;                                                                                    \
-    do {                                                                                                     \
-        CUresult found_ = sim_stream_of(handle, context_, &s);                                               \
-        if (unlikely(found_))                                                                                \
-            return found_;                                                                                   \
-    } while (0)
 
 ENTRY cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) {
     CURRENT(c);
@@ -60,9 +50,17 @@ ENTRY cuStreamDestroy_v2(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-static uint64_t end_of(const struct sim_stream *s, const struct sim_context *c) {
+uint64_t sim_stream_end(const struct sim_stream *s, unsigned card) {
     /* the default stream waits for all others */
-    return s == &standard ? atomic_load(&sim_here->process->card[c->card].end_ns) : atomic_load(&s->end);
+    return s == &standard
+               ? atomic_load_explicit(&sim_here->process->card[card].submitted, memory_order_relaxed)
+               : atomic_load_explicit(&s->end, memory_order_relaxed);
+}
+
+/* what a call does that returns when the stream's work is done */
+static void finish(const struct sim_stream *s, const struct sim_context *c) {
+    unsigned card = sim_stream_card(s, c);
+    sim_await(sim_here->process, card, sim_stream_end(s, card));
 }
 
 ENTRY cuStreamSynchronize(CUstream handle) {
@@ -70,7 +68,7 @@ ENTRY cuStreamSynchronize(CUstream handle) {
     TROUBLE(SIM_SYNC);
     if (s->capture || sim_capture_forbids())
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    sim_wait_until(end_of(s, context_));
+    finish(s, context_);
     sim_pools_synchronised();
     return CUDA_SUCCESS;
 }
@@ -82,7 +80,7 @@ ENTRY cuCtxSynchronize(void) {
     CUresult forbidden = sim_capture_forbids();
     if (forbidden)
         return forbidden;
-    sim_wait_until(atomic_load(&sim_here->process->card[c->card].end_ns));
+    sim_await(sim_here->process, c->card, sim_stream_end(&standard, c->card));
     sim_pools_synchronised();
     return CUDA_SUCCESS;
 }
@@ -93,7 +91,9 @@ ENTRY cuStreamQuery(CUstream handle) {
     TROUBLE(SIM_SYNC);
     if (s->capture || sim_capture_forbids())
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    return sim_now() < end_of(s, context_) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    unsigned card = sim_stream_card(s, context_);
+    bool done = sim_reached(sim_here->process, card, sim_stream_end(s, card));
+    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 SAME(cuStreamQuery_ptsz, cuStreamQuery);
 
@@ -133,7 +133,7 @@ ENTRY cuLaunchHostFunc(CUstream handle, void (*function)(void *), void *argument
         return CUDA_ERROR_INVALID_VALUE;
     if (s->capture)
         return CUDA_SUCCESS;
-    sim_wait_until(end_of(s, context_));
+    finish(s, context_);
     function(argument);
     return CUDA_SUCCESS;
 }
@@ -144,103 +144,8 @@ ENTRY cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, 
     STREAM(s, handle);
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
-    sim_wait_until(end_of(s, context_));
+    finish(s, context_);
     function(handle, CUDA_SUCCESS, argument);
     return CUDA_SUCCESS;
 }
 SAME(cuStreamAddCallback_ptsz, cuStreamAddCallback);
-
-/* ---- events ------------------------------------------------------------------------------------------- */
-
-struct sim_event {
-    uint64_t magic;
-    unsigned flags;
-    bool captured;
-    _Atomic uint64_t at; /* when it is, or will be, reached; 0 = not recorded */
-};
-
-static bool event_valid(const struct sim_event *e) {
-    return e && (uintptr_t)e % 16 == 0 && e->magic == EVENT_MAGIC;
-}
-#define EVENT(e)                                                                                             \
-    READY();                                                                                                 \
-    if (!event_valid(e))                                                                                     \
-    return CUDA_ERROR_INVALID_HANDLE
-
-ENTRY cuEventCreate(CUevent *out, unsigned flags) {
-    CURRENT(c);
-    (void)c;
-    if (!out)
-        return CUDA_ERROR_INVALID_VALUE;
-    TROUBLE(SIM_STREAM);
-    struct sim_event *e = calloc(1, sizeof *e); /* malloc aligns to 16 */
-    if (!e)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    e->magic = EVENT_MAGIC;
-    e->flags = flags;
-    *out = e;
-    return CUDA_SUCCESS;
-}
-
-ENTRY cuEventDestroy_v2(CUevent e) {
-    EVENT(e);
-    e->magic = 0;
-    free(e);
-    return CUDA_SUCCESS;
-}
-
-ENTRY cuEventRecordWithFlags(CUevent e, CUstream handle, unsigned flags) {
-    STREAM(s, handle);
-    EVENT(e);
-    uint64_t now = sim_now(), end = end_of(s, context_);
-    e->captured = s->capture == 1;
-    if (!e->captured)
-        atomic_store(&e->at, end > now ? end : now);
-    return CUDA_SUCCESS;
-}
-SAME(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags);
-ENTRY cuEventRecord(CUevent e, CUstream handle) { return cuEventRecordWithFlags(e, handle, 0); }
-SAME(cuEventRecord_ptsz, cuEventRecord);
-
-ENTRY cuEventQuery(CUevent e) {
-    EVENT(e);
-    TROUBLE(SIM_SYNC);
-    CUresult forbidden = sim_capture_forbids();
-    if (forbidden || e->captured)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    return sim_now() < atomic_load(&e->at) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
-}
-
-ENTRY cuEventSynchronize(CUevent e) {
-    EVENT(e);
-    TROUBLE(SIM_SYNC);
-    CUresult forbidden = sim_capture_forbids();
-    if (forbidden || e->captured)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    sim_wait_until(atomic_load(&e->at));
-    sim_pools_synchronised();
-    return CUDA_SUCCESS;
-}
-
-ENTRY cuEventElapsedTime(float *ms, CUevent a, CUevent b) {
-    EVENT(a);
-    EVENT(b);
-    if (!ms)
-        return CUDA_ERROR_INVALID_VALUE;
-    if ((a->flags | b->flags) & 2 || !a->at || !b->at) /* no timing, or not recorded */
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (sim_now() < a->at || sim_now() < b->at)
-        return CUDA_ERROR_NOT_READY;
-    *ms = (float)((double)(int64_t)(b->at - a->at) / 1e6);
-    return CUDA_SUCCESS;
-}
-SAME(cuEventElapsedTime_v2, cuEventElapsedTime);
-
-ENTRY cuStreamWaitEvent(CUstream handle, CUevent e, unsigned flags) {
-    STREAM(s, handle);
-    EVENT(e);
-    if (s != &standard && atomic_load(&s->end) < atomic_load(&e->at))
-        atomic_store(&s->end, atomic_load(&e->at));
-    return CUDA_SUCCESS;
-}
-SAME(cuStreamWaitEvent_ptsz, cuStreamWaitEvent);

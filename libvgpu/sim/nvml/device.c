@@ -134,7 +134,7 @@ ENTRY nvmlDeviceGetArchitecture(nvmlDevice_t d, unsigned *out) {
 
 ENTRY nvmlDeviceGetNumGpuCores(nvmlDevice_t d, unsigned *out) {
     DEVICE(card, d, out);
-    return number(out, 132 * 128);
+    return number(out, card->multiprocessors * 128);
 }
 
 ENTRY nvmlDeviceGetMemoryBusWidth(nvmlDevice_t d, unsigned *out) {

@@ -57,7 +57,7 @@ struct pci_info {
 };
 void sim_nvml_pci(const struct sim_card *card, struct pci_info *out);
 
-/* Utilisation of a card in percent, over the last window. */
+/* Utilisation of a card in percent, over the newest window that may be seen. */
 unsigned sim_nvml_busy(unsigned card);
 
 #endif
