@@ -65,6 +65,8 @@ class Profile(_Model):
     Memory is bytes (written as text with a unit in configuration), cores percent of one card.
     Cores of 100 without memory mean a whole card; `gpu` false means no slice at all.
     `max_memory` and `max_cores` are how far the owner may resize; None means the whole card.
+    `compute` "hard" holds cores as a ceiling; "elastic" guarantees them and gives more, up to
+    `max_cores`, while the card is idle.
     `expandable_segments` lets PyTorch give memory back on a shrink; vLLM's sleep mode and CUDA
     tensors shared between processes do not work with it, so it is off by default.
     """

@@ -157,6 +157,17 @@ def _amount(choice: Choice, cards: Sequence[CardView]) -> str:
 def _growth(choice: Choice) -> str:
     if not choice.gpu or choice.memory is None:
         return ""
+    return " ".join(text for text in (_idle_time(choice), _resizes(choice)) if text)
+
+
+def _idle_time(choice: Choice) -> str:
+    if choice.compute != "elastic":
+        return ""
+    share = "Its share of compute" if choice.cores is None else format_cores(choice.cores)
+    return f"{share} is guaranteed, and more while the card is idle."
+
+
+def _resizes(choice: Choice) -> str:
     if choice.max_memory is None and choice.max_cores is None:
         return "Can grow up to the whole card while you work."
     memory = "all memory" if choice.max_memory is None else format_memory(choice.max_memory)

@@ -1,4 +1,4 @@
-// The panel of a slice: what it shows and what its controls do. Stands behind source.js in one module.
+// The panel of a slice: what it shows and what its controls do. Stands behind source.js and history.js in one module.
 
 const GIB = 2 ** 30;
 const STEP = 0.25; // GiB; one unit of memory
@@ -48,7 +48,7 @@ class Dial {
     const id = `gaia-dial-${++made}`;
     this.scale = scale; // how many of the API's units (bytes, percent) are one of the field's
     this.parts = Object.fromEntries(
-      ["taken", "granted", "used", "over", "wish"].map((name) => [name, h("i", { class: name })]),
+      ["taken", "lent", "granted", "used", "over", "wish"].map((name) => [name, h("i", { class: name })]),
     );
     this.bar = h("div", { class: "gaia-bar", role: "img" }, ...Object.values(this.parts));
     // Lab and Notebook take keys for their own shortcuts from whatever lacks this attribute
@@ -100,8 +100,11 @@ class Dial {
     Object.assign(this.slider, { min: 0, step, max: most });
   }
 
-  /** Draw the bar; all in the API's units. What lies beyond `reach` is not to be had now. */
-  draw({ used, granted, reach, most }, words, figures) {
+  /**
+   * Draw the bar; all in the API's units. What lies beyond `reach` is not to be had now; `limit` is what
+   * may be used now, where that is more than granted.
+   */
+  draw({ used, granted, limit = granted, reach, most }, words, figures) {
     const full = Math.max(most, granted, used);
     const place = (name, from, to) => {
       this.parts[name].style.left = `${(100 * from) / full}%`;
@@ -109,8 +112,9 @@ class Dial {
     };
     place("taken", Math.max(reach, granted), full);
     place("granted", 0, granted);
-    place("used", 0, Math.min(used, granted));
-    place("over", granted, used);
+    place("lent", granted, limit);
+    place("used", 0, Math.min(used, limit));
+    place("over", limit, used);
     const wish = this.value ?? granted;
     place("wish", Math.min(wish, full), Math.min(wish, full));
     this.parts.wish.hidden = wish === granted;
@@ -156,7 +160,8 @@ class View {
     );
     this.form = h("form", { noValidate: true }, this.memory.element, this.cores.element);
     this.answer = h("div", { class: "gaia-answer" }, this.said, this.offer, this.apply);
-    this.form.append(this.answer);
+    this.minute = new Minute(memoryText);
+    this.form.append(this.answer, this.minute.element);
     this.form.addEventListener("submit", (event) => (event.preventDefault(), this.submit()));
     const head = h("div", { class: "gaia-head" }, h("strong", {}, "GPU slice"), this.cards, this.state);
     this.root = h("section", { class: "gaia-panel", "aria-label": "GPU slice" }, head, this.form, this.more);
@@ -173,6 +178,7 @@ class View {
 
   dispose() {
     this.disposed = true;
+    this.minute.dispose();
     this.leave();
   }
 
@@ -187,6 +193,8 @@ class View {
     this.form.classList.toggle("gaia-empty", gone || !slot);
     this.more.hidden = this.cards.hidden = gone || !slot;
     if (slot && !gone) this.showSlot(slot);
+    this.source.history ??= new History();
+    this.minute.show(this.source.history, slot, slot && !problem);
     this.showState(slot, problem);
     if (problem?.detail !== this.problem) {
       if (problem) this.say(problem.detail, gone ? "info" : "bad");
@@ -231,7 +239,7 @@ class View {
   }
 
   draw() {
-    const { used, granted, could_reach: reach, maximum, cards, compute } = this.slot;
+    const { used, granted, could_reach: reach, maximum, cards } = this.slot;
     const count = Math.max(1, cards.length);
     this.memory.limit(STEP * count, Math.max(maximum.memory, granted.memory) / GIB);
     this.cores.limit(count, Math.max(maximum.cores, granted.cores));
@@ -248,18 +256,31 @@ class View {
       `Memory: ${figures.map(([, text]) => text).join(", ")}`,
       figures,
     );
-    const shares = [
-      ["granted", `${granted.cores} % granted`],
+    this.drawCores();
+  }
+
+  /** Compute shares move all the time; an agent that does not measure tells of none. */
+  drawCores() {
+    const { granted, could_reach: reach, maximum, compute, time } = this.slot;
+    const percent = (permille) => `${Math.round(permille / 10)} %`;
+    const shares = [["granted", `${granted.cores} % granted`]];
+    if (time) shares.unshift(["used", `${percent(time.used)} used`]);
+    const limit = time ? Math.max(granted.cores, time.limit / 10) : granted.cores;
+    if (limit > granted.cores) shares.push(["lent", `${percent(time.limit)} allowed while the card is idle`]);
+    shares.push(
       ["reach", `${Math.max(reach.cores, granted.cores)} % possible now`],
       ["most", `${maximum.cores} % at most`],
-    ];
+    );
+    // a measurement may be a little beyond the limit; only memory can be over it
+    const used = time ? Math.min(time.used / 10, limit) : 0;
     this.cores.draw(
-      { used: 0, granted: granted.cores, reach: reach.cores, most: maximum.cores },
+      { used, granted: granted.cores, limit, reach: reach.cores, most: maximum.cores },
       `Compute share: ${shares.map(([, text]) => text).join(", ")}`,
       shares,
     );
     this.cores.note.textContent =
-      compute === "elastic" ? "booked as a floor (elastic)" : "booked as a ceiling (hard)";
+      compute === "elastic" ? "guaranteed, more when the card is idle (elastic)" : "held as a ceiling (hard)";
+    this.cores.note.title = time?.note ?? "";
   }
 
   showState(slot, problem) {

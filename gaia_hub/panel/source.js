@@ -1,4 +1,4 @@
-// What the panel knows of its slot, and how it asks. Python puts this in front of panel.js: one module,
+// What the panel knows of its slot, and how it asks. Python puts this in front of the others: one module,
 // because anywidget loads one.
 //
 // The page asks the Jupyter server (a fetch is answered while a cell runs; the kernel answers nothing

@@ -29,7 +29,7 @@ class Panel(anywidget.AnyWidget):
         socket: the slot's socket; by default that of the slot in which the kernel runs.
     """
 
-    _esm = (_HERE / "source.js").read_text() + (_HERE / "panel.js").read_text()
+    _esm = "".join((_HERE / name).read_text() for name in ("source.js", "history.js", "panel.js"))
     _css = (_HERE / "panel.css").read_text()
     _has_slot = traitlets.Bool(False).tag(sync=True)
 

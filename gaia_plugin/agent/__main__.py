@@ -13,5 +13,13 @@ if __name__ == "__main__":
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--driver", type=Path)
     parser.add_argument("--idle-exit", type=float)
+    parser.add_argument("--compute-ceiling", type=int, default=100, choices=range(1, 101), metavar="PERCENT")
     given = parser.parse_args()
-    sys.exit(serve(given.state.absolute(), given.driver, idle_exit=given.idle_exit))
+    sys.exit(
+        serve(
+            given.state.absolute(),
+            given.driver,
+            idle_exit=given.idle_exit,
+            compute_ceiling=given.compute_ceiling,
+        )
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,11 @@ import structlog
 
 from gaia_plugin import paths
 from gaia_plugin.agent import wishes
+from gaia_plugin.agent.compute import Compute
+from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.readings import Claim, Inventory
 from gaia_plugin.agent.usage import Accounts
-from gaia_plugin.agent.views import Room, amounts, card_view, slot_view
+from gaia_plugin.agent.views import Measured, Room, amounts, card_view, slot_view
 from gaia_plugin.api import models
 from gaia_plugin.errors import Code, Refusal, Unusable
 from gaia_plugin.gpu import Topology
@@ -46,6 +49,7 @@ class Core:
         ledger: opened.
         directories: of the slots.
         context: bytes that a context costs, see `contexts`.
+        gauge: who is asked for processes' use of the cards; None: nobody.
     """
 
     def __init__(
@@ -56,12 +60,14 @@ class Core:
         ledger: Ledger,
         directories: SlotDirectories,
         context: int,
+        gauge: Gauge | None = None,
     ) -> None:
         self.state = state
         self.driver = driver
         self.ledger = ledger
         self.directories = directories
         self.accounts = Accounts(directories, context)
+        self.compute = Compute(directories, gauge)
         self._topology = Topology()
         self._unstored: set[str] = set()
         self.sync(inventory)
@@ -116,15 +122,18 @@ class Core:
     def slot_view(self, slot: str) -> models.Slot:
         """Return one slot as the API shows it."""
         record = self.ledger.slot(slot)
-        return slot_view(record, self._room(), self.ledger.could_reach(slot), self.accounts.measured(record))
+        return slot_view(record, self._room(), self.ledger.could_reach(slot), self._measured(record))
 
     def slot_views(self) -> tuple[models.Slot, ...]:
         """Return all slots as the API shows them."""
         room = self._room()
         return tuple(
-            slot_view(record, room, self.ledger.could_reach(record.slot), self.accounts.measured(record))
+            slot_view(record, room, self.ledger.could_reach(record.slot), self._measured(record))
             for record in self.ledger.slots()
         )
+
+    def _measured(self, record: SlotRecord) -> Measured:
+        return replace(self.accounts.measured(record), time=self.compute.measured(record))
 
     def card_views(self, used: dict[str, int]) -> tuple[models.CardView, ...]:
         """Return the cards as the API shows them; `used` in bytes by UUID."""
@@ -212,6 +221,7 @@ class Core:
         """Strike out a slot that holds nothing; its directory goes last."""
         self.ledger.remove(slot)
         self.accounts.forget(slot)
+        self.compute.forget(slot)
         self._unstored.discard(slot)
         self.directories.remove(slot)
 
@@ -236,6 +246,17 @@ class Core:
         except (pages.PageDamaged, OSError):
             log.warning("page made anew", slot=record.slot)
             self._store(record)
+
+    def share(self) -> None:
+        """Divide the cards' time anew, and leave a sign of life in every page.
+
+        The sign is left here as well as in `heartbeat`'s own loop, which may wait for a slow driver:
+        without it an elastic slot would fall back to its guarantee.
+        """
+        records = self.ledger.slots()
+        for record in records:
+            self.heartbeat(record)
+        self.compute.step(records)
 
     # -- giving back
 

@@ -50,6 +50,11 @@ async def drain(node: LocalNode) -> None:
         node.drain_wanted.set()
 
 
+async def share(node: LocalNode) -> None:
+    """Divide the cards' time anew among the slots."""
+    await node.do(node.core.share)
+
+
 async def observe(node: LocalNode) -> None:
     """Take one sample of every slot: overheads into the pages, lies into the ledger."""
     before = await node.do(_claims, node)

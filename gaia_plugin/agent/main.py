@@ -16,9 +16,10 @@ from typing import Any
 import structlog
 
 from gaia_plugin import paths
-from gaia_plugin.agent import loops
+from gaia_plugin.agent import compute, loops
 from gaia_plugin.agent.contexts import context_bytes
 from gaia_plugin.agent.core import Core
+from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.lock import LOCKED, StateLock, Taken
 from gaia_plugin.agent.node import LocalNode
 from gaia_plugin.agent.readings import Reader
@@ -27,6 +28,7 @@ from gaia_plugin.gpu import Gpus
 from gaia_plugin.gpu.nvml import Nvml
 from gaia_plugin.ledger import Ledger
 from gaia_plugin.sim import leave
+from gaia_plugin.slots import limits
 from gaia_plugin.slots.directory import SlotDirectories
 
 log = structlog.get_logger(__name__)
@@ -48,18 +50,21 @@ def configure_logs() -> None:
     )
 
 
-def serve(state: Path, driver: Path | None, *, idle_exit: float | None = None) -> int:
+def serve(
+    state: Path, driver: Path | None, *, idle_exit: float | None = None, compute_ceiling: int = 100
+) -> int:
     """Be the agent of `state` until a signal ends it; return the exit code.
 
     Args:
         state: the state directory, made if it is missing.
         driver: the driver's directory; None: the system's.
         idle_exit: end after so many seconds without slots and clients; None: never.
+        compute_ceiling: percent of a card's time that its elastic slots may have in all.
     """
     configure_logs()
     os.umask(0o077)
     try:
-        return _locked(state, driver, idle_exit)
+        return _locked(state, driver, idle_exit, compute_ceiling)
     except Taken as taken:
         sys.stderr.write(f"gaia: {taken}\n")
         return LOCKED
@@ -74,7 +79,7 @@ def serve(state: Path, driver: Path | None, *, idle_exit: float | None = None) -
     return 1
 
 
-def _locked(state: Path, driver: Path | None, idle_exit: float | None) -> int:
+def _locked(state: Path, driver: Path | None, idle_exit: float | None, compute_ceiling: int) -> int:
     with ExitStack() as stack:
         lock = StateLock.take(state)
         stack.callback(lock.release)
@@ -82,19 +87,24 @@ def _locked(state: Path, driver: Path | None, idle_exit: float | None) -> int:
         stack.callback(leave, directory)
         gpus = Nvml(directory)
         stack.callback(gpus.close)
-        core = _core(state, directory, gpus)
+        core = _core(state, directory, gpus, compute_ceiling)
         stack.callback(core.close)
         _tell_who(state, directory)
         asyncio.run(_run(core, Reader(gpus), idle_exit))
     return 0
 
 
-def _core(state: Path, driver: Path, gpus: Gpus) -> Core:
+def _core(state: Path, driver: Path, gpus: Gpus, compute_ceiling: int) -> Core:
     inventory = Reader(gpus).inventory()
     context = context_bytes(state, driver, inventory.cards, gpus)
-    directories = SlotDirectories(state, paths.shadow("local"), context_bytes=context)
+    directories = SlotDirectories(
+        state,
+        paths.shadow("local"),
+        context_bytes=context,
+        compute_ceiling=compute_ceiling * limits.PPM_OF_CORE,
+    )
     ledger = Ledger(state / "ledger.sqlite")
-    return Core(state, driver, inventory, ledger, directories, context)
+    return Core(state, driver, inventory, ledger, directories, context, Gauge(gpus))
 
 
 def _tell_who(state: Path, driver: Path) -> None:
@@ -122,6 +132,7 @@ async def _until_ended(node: LocalNode, stop: asyncio.Event, idle_exit: float | 
         running = [
             group.create_task(loops.repeat("drain", loops.DRAIN_EVERY, lambda: loops.drain(node))),
             group.create_task(loops.repeat("observe", loops.OBSERVE_EVERY, lambda: loops.observe(node))),
+            group.create_task(loops.repeat("share", compute.EVERY, lambda: loops.share(node))),
             group.create_task(loops.repeat("sync", loops.SYNC_EVERY, lambda: loops.sync(node))),
         ]
         ends: set[asyncio.Task[Any]] = {group.create_task(stop.wait())}

@@ -13,10 +13,11 @@ from gaia_plugin.units import MEMORY_UNIT, format_cores, format_memory
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a slot uses: bytes by card, and its processes with what each holds."""
+    """What a slot uses: bytes by card, its processes with what each holds, and compute time."""
 
     used: Mapping[str, int] = field(default_factory=dict)
     processes: tuple[models.Process, ...] = ()
+    time: models.SlotTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +73,24 @@ def slot_view(record: SlotRecord, room: Room, reach: Share, measured: Measured) 
         cards=tuple(cards),
         processes=measured.processes,
         message=message(record, measured),
+        time=measured.time,
     )
 
 
 def message(record: SlotRecord, measured: Measured) -> str:
-    """Return the sentence that goes with the slot's state."""
+    """Return the sentences that go with the slot's state."""
+    note = "" if measured.time is None else measured.time.note
+    return f"{_state_sentence(record, measured)} {note}".rstrip()
+
+
+def _state_sentence(record: SlotRecord, measured: Measured) -> str:
     if record.releasing:
         left = format_memory(record.held.units * MEMORY_UNIT)
         return f"The slot has ended. {left} is still booked and goes back when its programs have ended."
     memory, cores = format_memory(record.target.units * MEMORY_UNIT), format_cores(record.target.cores)
     if not record.draining:
-        return f"{memory} of memory and {cores} of the card's time are in force."
+        at_least = "at least " if record.compute == "elastic" else ""
+        return f"{memory} of memory and {at_least}{cores} of the card's time are in force."
     over = sum(
         max(0, measured.used.get(part.card, 0) - part.target.units * MEMORY_UNIT) for part in record.slices
     )

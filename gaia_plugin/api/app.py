@@ -152,7 +152,9 @@ class Operations:
             except Refusal:
                 yield b"event: gone\ndata: {}\n\n"
                 return
-            if latest != current:
+            # what is measured changes all the time: it may wait for the next look
+            pure = _decided(latest) == _decided(current)
+            if latest != current and not (pure and time.monotonic() - sent < LOOK_EVERY * 0.9):
                 current, sent = latest, time.monotonic()
                 yield _event(latest)
             elif time.monotonic() - sent >= COMMENT_EVERY:
@@ -170,6 +172,14 @@ class Operations:
                 current = None
         headers = {"Retry-After": "1"} if refusal.code is Code.TOO_MANY_REQUESTS else None
         return _problem_response(problems.problem(refusal, current=current), headers)
+
+
+def _decided(slot: models.Slot) -> models.Slot:
+    """Return the slot without what was measured."""
+    cards = tuple(msgspec.structs.replace(card, used=0, free_on_card=card.requested) for card in slot.cards)
+    return msgspec.structs.replace(
+        slot, used=0, could_reach=slot.requested, cards=cards, processes=(), message="", time=None
+    )
 
 
 def _event(slot: models.Slot) -> bytes:

@@ -42,12 +42,47 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
 
 
+class CardTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slot has of one card's time and what it uses, in permille of the card.
+
+    `guaranteed` is never denied; `limit` is what it may use now, more than guaranteed where an elastic
+    slot has been given idle time; `ceiling` is how far that can go. `rate` is the rate that the library
+    holds it to so that it gets its limit among other tenants. `used` and `throttled` (the time that its
+    launches waited) are of the last second.
+    """
+
+    uuid: str
+    guaranteed: int
+    limit: int
+    ceiling: int
+    rate: int
+    used: int
+    throttled: int
+
+
+class SlotTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's compute share in permille of one card's time: sums over its cards.
+
+    `throttled` is that of the card on which launches waited most. `note` says why the figures may be
+    off; it is empty when they are not.
+    """
+
+    guaranteed: int
+    limit: int
+    ceiling: int
+    used: int
+    throttled: int
+    cards: tuple[CardTime, ...]
+    note: str = ""
+
+
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """A slot as it stands.
 
     `requested` is what it was made with, `granted` what is in force, `held` what is booked
     (more than granted while draining), `used` measured bytes, `maximum` how far its owner may go,
-    `could_reach` the totals that a resize would be granted right now.
+    `could_reach` the totals that a resize would be granted right now. `time` is its compute share and
+    what it uses of it; null from an agent that does not measure.
     """
 
     slot: str
@@ -65,6 +100,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     cards: tuple[SlotCard, ...]
     processes: tuple[Process, ...]
     message: str
+    time: SlotTime | None = None
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,6 +19,15 @@ def agent(
         float | None,
         typer.Option(metavar="SECONDS", help="End after so long without slots and clients. Default: never."),
     ] = None,
+    compute_ceiling: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=100,
+            metavar="PERCENT",
+            help="How much of a card's time its elastic slots may have in all.",
+        ),
+    ] = 100,
 ) -> None:
     """Run the agent in the foreground.
 
@@ -31,4 +40,4 @@ def agent(
 
     chosen = driver_of(driver, sim)
     directory = paths.state_directory(chosen) if state is None else Path(os.path.abspath(state))
-    raise typer.Exit(serve(directory, chosen, idle_exit=idle_exit))
+    raise typer.Exit(serve(directory, chosen, idle_exit=idle_exit, compute_ceiling=compute_ceiling))

@@ -13,6 +13,8 @@ import typer
 from gaia_plugin.errors import Unusable
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from gaia_plugin.api.client import NodeClient
 
 BROKEN: Final = 1
@@ -118,16 +120,22 @@ def with_state(state: Path, items: Iterable[Any]) -> list[dict[str, Any]]:
 def print_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table of text; the first column is never cut."""
     from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
+    console.print(table_of(heading, columns, rows))
+
+
+def table_of(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table of text; the first column is never cut."""
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=escape(heading), title_justify="left")
     for number, column in enumerate(columns):
         table.add_column(column, no_wrap=number == 0, header_style="bold")
     for row in rows:
         table.add_row(*[escape(cell) for cell in row])
-    console.print(table)
+    return table
 
 
 def memory(amount: int) -> str:

@@ -55,6 +55,7 @@ def run(
             help="hard: never more than --cores. elastic: more while the card is idle. Not yet enforced.",
         ),
     ] = "hard",
+    elastic: Annotated[bool, typer.Option("--elastic", help="The same as --compute elastic.")] = False,
     name: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +85,7 @@ def run(
 
     if compute not in ("hard", "elastic"):
         raise typer.BadParameter("The mode is hard or elastic.", param_hint="--compute")
+    compute = "elastic" if elastic else compute
     executable = _find(program[0])
     wish: dict[str, Any] = {
         "memory": memory,

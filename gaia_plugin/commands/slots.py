@@ -3,40 +3,148 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
-from gaia_plugin.commands.common import JsonOption, StateOption, agents, memory, print_json, print_table
+import typer
+
+from gaia_plugin.commands.common import (
+    JsonOption,
+    StateOption,
+    agents,
+    memory,
+    print_json,
+    table_of,
+    with_state,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from gaia_plugin.api.models import Slot
+
+    Found = Sequence[tuple[Path, Sequence[Slot]]]
+
+EVERY: Final = 1.0
+"""Seconds between two looks; what is used is measured over as long."""
+
+NONE: Final = "There are no slots."
 
 
-def slots(state: StateOption = None, json: JsonOption = False) -> None:
+def slots(
+    state: StateOption = None,
+    json: JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every second, until Control-C.")] = False,
+) -> None:
     """List the slots, and what each uses and may use.
 
-    Of each slot: its state, the memory in use, granted, and held on the card (more than granted while a
-    shrink waits for memory to be freed), how far it could grow now, and its compute.
+    Of each slot: its state, memory and compute as used / limit, its share of compute, how much of the
+    last second its kernels had to wait, the memory held on the card (more than granted while a shrink
+    waits for memory to be freed), and how far it could grow now. An elastic slot's compute limit is
+    above its share while its card is idle. With --watch and --json every look is one line of JSON.
     """
-    found = [(where, node.slots()) for where, node in agents(state)]
-    if json:
-        from gaia_plugin.commands.common import with_state
+    found = _look(state)
+    if watch:
+        try:
+            _follow(state, found, json)
+        except KeyboardInterrupt:
+            return
+    elif json:
+        print_json(_plain(found))
+    else:
+        _print(found)
 
-        print_json([slot for where, listed in found for slot in with_state(where, listed)])
-        return
+
+def _look(state: Path | None) -> Found:
+    return [(where, node.slots()) for where, node in agents(state)]
+
+
+def _plain(found: Found) -> list[dict[str, object]]:
+    return [slot for where, listed in found for slot in with_state(where, listed)]
+
+
+def _print(found: Found) -> None:
+    from rich.console import Console
+
     if not any(listed for _, listed in found):
-        sys.stdout.write("There are no slots.\n")
+        sys.stdout.write(f"{NONE}\n")
         return
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
+    for part in _tables(found):
+        console.print(part)
+
+
+def _follow(state: Path | None, found: Found, json: bool) -> None:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.markup import escape
+
+    from gaia_plugin.errors import Refusal, Unusable
+
+    if json:
+        while True:
+            _line(found)
+            time.sleep(EVERY)
+            try:
+                found = _look(state)
+            except (Refusal, Unusable):
+                found = []  # an agent may come back; programs see that there is none now
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
+    shown: list[RenderableType] = _tables(found) or [NONE]
+    with Live(Group(*shown), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(EVERY)
+            try:
+                shown = _tables(_look(state)) or [NONE]
+            except (Refusal, Unusable) as error:
+                shown = [escape(str(error))]
+            live.update(Group(*shown), refresh=True)
+
+
+def _line(found: Found) -> None:
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(_plain(found)).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _tables(found: Found) -> list[RenderableType]:
+    from rich.markup import escape
+
+    shown: list[RenderableType] = []
     for where, listed in found:
-        print_table(
-            f"Slots of the agent in {where}",
-            ("slot", "state", "used", "granted", "held", "could grow to", "compute", "cards"),
-            [
-                (
-                    slot.slot,
-                    slot.state,
-                    memory(slot.used),
-                    memory(slot.granted.memory),
-                    memory(slot.held.memory),
-                    memory(slot.could_reach.memory),
-                    f"{slot.granted.cores} %",
-                    ", ".join(str(card.index) for card in slot.cards),
-                )
-                for slot in listed
-            ],
-        )
+        if not listed:
+            continue
+        columns = (
+            "slot", "state", "memory", "compute", "share", "throttled", "held", "could grow to", "cards",
+        )  # fmt: skip
+        shown.append(table_of(f"Slots of the agent in {where}", columns, [_row(slot) for slot in listed]))
+        shown += [
+            f"{escape(slot.slot)}: {escape(slot.time.note)}"
+            for slot in listed
+            if slot.time is not None and slot.time.note
+        ]
+    return shown
+
+
+def _row(slot: Slot) -> tuple[str, ...]:
+    now = slot.time
+    return (
+        slot.slot,
+        slot.state,
+        f"{memory(slot.used)} / {memory(slot.granted.memory)}",
+        "" if now is None else f"{percent(now.used)} / {percent(now.limit)} %",
+        f"{slot.granted.cores} % {slot.compute}",
+        "" if now is None else f"{percent(now.throttled)} %",
+        memory(slot.held.memory),
+        memory(slot.could_reach.memory),
+        ", ".join(str(card.index) for card in slot.cards),
+    )
+
+
+def percent(permille: int) -> str:
+    """Write permille as percent for people: ``25``, ``33.5``."""
+    whole, tenth = divmod(permille, 10)
+    return f"{whole}.{tenth}" if tenth else str(whole)

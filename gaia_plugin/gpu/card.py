@@ -31,6 +31,22 @@ class Card:
     trouble: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One sample of how much of a card's time a process took.
+
+    Args:
+        pid: of the process, as the host sees it.
+        at: when the driver took the sample, in microseconds of its own clock; only ever compared with
+            other samples of the same card.
+        permille: of the card's time. Drivers tell whole percents.
+    """
+
+    pid: int
+    at: int
+    permille: int
+
+
 class Gpus(Protocol):
     """The cards of this machine.
 
@@ -55,5 +71,13 @@ class Gpus(Protocol):
         """Return bytes by host pid for each process that computes on a card.
 
         None stands for "the driver gives no figure", which is not a number.
+        """
+        ...
+
+    def utilisation(self, uuid: str, since: int) -> tuple[Use, ...]:
+        """Return the samples of a card that are younger than `since`; 0 asks for all that there are.
+
+        A process that was idle has none, so no sample at all means an idle card, or a driver that is
+        late. A card whose driver keeps no such figures (one cut by MIG) is refused.
         """
         ...

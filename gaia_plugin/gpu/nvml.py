@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from gaia_plugin.errors import Code, Refusal
-from gaia_plugin.gpu.card import Card
+from gaia_plugin.gpu.card import Card, Use
 from gaia_plugin.gpu.library import Library
 from gaia_plugin.gpu.links import Station, bus_text, read_topology
 from gaia_plugin.gpu.topology import Topology
@@ -40,6 +40,17 @@ class _ProcessInfoV2(ctypes.Structure):
         ("used", ctypes.c_ulonglong),
         ("gpu_instance", ctypes.c_uint),
         ("compute_instance", ctypes.c_uint),
+    )
+
+
+class _Utilisation(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("at", ctypes.c_ulonglong),
+        ("sm", ctypes.c_uint),
+        ("memory", ctypes.c_uint),
+        ("encoder", ctypes.c_uint),
+        ("decoder", ctypes.c_uint),
     )
 
 
@@ -139,6 +150,21 @@ class Nvml:
             known = found.get(pid)
             found[pid] = used if known is None else max(known, used or 0)
         return found
+
+    def utilisation(self, uuid: str, since: int) -> tuple[Use, ...]:
+        """Return the samples of processes' use of a card that are younger than `since`.
+
+        Raises:
+            Refusal: ``no_such_card``; ``unavailable`` where the driver keeps no such figures.
+        """
+        handle = self._handle(uuid)
+        function = self._library.function("nvmlDeviceGetProcessUtilization")
+        try:
+            if function is None:
+                raise self._nvml.NVMLError(_NOT_SUPPORTED)
+            return self._read_use(function, handle, since)
+        except self._library.error as trouble:
+            raise self._unavailable(uuid, trouble) from None
 
     def _handle(self, uuid: str) -> Any:
         if uuid not in self._known:
@@ -258,6 +284,27 @@ class Nvml:
                 raise self._nvml.NVMLError(code)
             listed = entries[: min(count.value, room)]
             return {int(one.pid): None if one.used == _NO_FIGURE else int(one.used) for one in listed}
+        raise self._nvml.NVMLError(_INSUFFICIENT_SIZE)
+
+    def _read_use(self, function: Any, handle: Any, since: int) -> tuple[Use, ...]:
+        room = 128
+        for _attempt in range(8):
+            count = ctypes.c_uint(room)
+            entries = (_Utilisation * room)()
+            code = function(handle, entries, ctypes.byref(count), ctypes.c_ulonglong(since))
+            if code == _NOT_FOUND:
+                return ()
+            if code == _INSUFFICIENT_SIZE:
+                room = 2 * max(room, count.value)
+                continue
+            if code:
+                raise self._nvml.NVMLError(code)
+            # some drivers fill the rest of the buffer with zeros and count it
+            return tuple(
+                Use(int(one.pid), int(one.at), min(1000, 10 * int(one.sm)))
+                for one in entries[: min(count.value, room)]
+                if one.pid and one.at > since
+            )
         raise self._nvml.NVMLError(_INSUFFICIENT_SIZE)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from gaia_plugin.errors import Code, Refusal
 from gaia_plugin.ledger.book import LARGEST, MOST_CARDS, Book, CardEntry
@@ -20,6 +21,9 @@ from gaia_plugin.units import MEMORY_UNIT, format_memory
 
 SMALLEST = Share(1, 1)
 """The smallest slice of a card that may be granted."""
+
+MODES: Final = ("hard", "elastic")
+"""How a compute share is held: as a ceiling, or as a floor."""
 
 
 def states(book: Book) -> list[CardState]:
@@ -73,6 +77,12 @@ def grant(book: Book, new: SlotRecord, slices: Sequence[Slice]) -> Book:
     """
     if new.slot in book.slots:
         raise Refusal(Code.SLOT_EXISTS, f"There is a slot {new.slot!r} already; it has to be released first.")
+    if new.compute not in MODES:
+        raise Refusal(
+            Code.INVALID_AMOUNT,
+            f"{new.compute[:40]!r} is no mode of compute; it is hard (never more than the share) or elastic "
+            "(more while the card is idle).",
+        )
     if not 1 <= len(slices) <= MOST_CARDS or len({part.card for part in slices}) != len(slices):
         raise Refusal(Code.INVALID_AMOUNT, f"A slot takes between 1 and {MOST_CARDS} distinct cards.")
     for part in slices:

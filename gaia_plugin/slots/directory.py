@@ -33,15 +33,25 @@ class SlotDirectories:
         state: the agent's state directory.
         shadows: where the local shadow libraries were installed (`lib/local`).
         context_bytes: charged for a process's context on a card until it has been measured.
+        compute_ceiling: ppm of a card's time that its elastic slots may have in all.
     """
 
-    def __init__(self, state: Path, shadows: Path, *, context_bytes: int = CONTEXT_BYTES) -> None:
+    def __init__(
+        self,
+        state: Path,
+        shadows: Path,
+        *,
+        context_bytes: int = CONTEXT_BYTES,
+        compute_ceiling: int = limits.WHOLE_CARD,
+    ) -> None:
         self.root = state / "slots"
         self.libraries = state / "lib"
         self._shadows = shadows
         self._context_bytes = context_bytes
+        self.compute_ceiling = compute_ceiling
         self._capacity: dict[str, int] = {}
         self._pages: dict[str, pages.LimitsPage] = {}
+        self._rates: dict[str, dict[str, int]] = {}
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -108,15 +118,40 @@ class SlotDirectories:
     def _store(self, record: SlotRecord) -> None:
         page, numbers = self._page(record.slot), pages.layout()
         with page.group():
-            for offset, value in limits.words(record, self._capacity, self._context_bytes, numbers):
+            rates = self._rates.get(record.slot, limits.NO_RATES)
+            words = limits.words(
+                record, self._capacity, self._context_bytes, numbers, self.compute_ceiling, rates
+            )
+            for offset, value in words:
                 page.store(offset, value)
             for index, word in enumerate(_boot_words()):
                 page.store(numbers["limits.boot_id"] + 8 * index, word)
-        for index in range(len(record.slices)):
-            page.wake(
-                numbers["limits.card"] + index * numbers["limits.card.bytes"] + numbers["limits.card.futex"]
-            )
+        self._rates[record.slot] = {}
+        for index, part in enumerate(record.slices):
+            base = numbers["limits.card"] + index * numbers["limits.card.bytes"]
+            self._rates[record.slot][part.card] = page.load(base + numbers["limits.card.rate_ppm"])
+            page.wake(base + numbers["limits.card.futex"])
         page.heartbeat()
+
+    def rates(self, slot: str) -> Mapping[str, int]:
+        """Return the compute rates in force by card, in ppm; of a slot that was not stored: none."""
+        with self._lock:
+            return dict(self._rates.get(slot, limits.NO_RATES))
+
+    def store_rate(self, record: SlotRecord, card: str, rate: int) -> None:
+        """Put a compute rate (ppm) in force on one card, and wake the launches that wait for it.
+
+        Raises:
+            PageDamaged: the page has to be stored anew.
+        """
+        numbers = pages.layout()
+        index = next(i for i, part in enumerate(record.slices) if part.card == card)
+        base = numbers["limits.card"] + index * numbers["limits.card.bytes"]
+        with self._lock:
+            page = self._page(record.slot)
+            page.store(base + numbers["limits.card.rate_ppm"], rate)
+            self._rates.setdefault(record.slot, {})[card] = rate
+            page.wake(base + numbers["limits.card.futex"])
 
     def heartbeat(self, slot: str) -> None:
         """Tell the slot's processes that the agent lives.
@@ -169,8 +204,8 @@ class SlotDirectories:
             for index, part in enumerate(record.slices):
                 base = numbers["limits.card"] + index * numbers["limits.card.bytes"]
                 memory = page.load(base + numbers["limits.card.memory_limit"])
-                rate = page.load(base + numbers["limits.card.rate_ppm"])
-                granted[part.card] = limits.share_of(memory, rate)
+                guarantee = page.load(base + numbers["limits.card.guarantee_ppm"])
+                granted[part.card] = limits.share_of(memory, guarantee)
         return granted
 
     def usage(self, slot: str) -> Usage:
@@ -189,6 +224,7 @@ class SlotDirectories:
         directory = self.path(slot)
         with self._lock:
             self._forget(slot)
+            self._rates.pop(slot, None)
             gone = self.root / f".gone-{directory.name}"
             shutil.rmtree(gone, ignore_errors=True)
             try:

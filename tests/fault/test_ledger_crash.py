@@ -71,7 +71,7 @@ def in_force(path: Path) -> dict[int, Share]:
             base = numbers["limits.card"] + index * numbers["limits.card.bytes"]
             granted[index] = share_of(
                 page.load(base + numbers["limits.card.memory_limit"]),
-                page.load(base + numbers["limits.card.rate_ppm"]),
+                page.load(base + numbers["limits.card.guarantee_ppm"]),
             )
     return granted
 

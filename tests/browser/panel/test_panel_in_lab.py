@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -292,6 +293,81 @@ def test_names_are_text_and_never_markup(lab: Lab, panel: Panel, agent: FakeAgen
     assert panel.root.locator("img").count() == 0
 
 
+def test_compute_is_shown_as_used_of_what_is_allowed(lab: Lab, panel: Panel, agent: FakeAgent) -> None:
+    expect(panel.root).to_contain_text("held as a ceiling (hard)")
+    agent.set(busy=24.6)
+    expect(panel.root).to_contain_text("25 % used")
+    expect(panel.root.get_by_text("allowed while the card is idle")).to_have_count(0)
+    agent.set(compute="elastic", busy=81, limit=90)
+    expect(panel.root).to_contain_text("guaranteed, more when the card is idle (elastic)")
+    expect(panel.root).to_contain_text("81 % used")
+    expect(panel.root).to_contain_text("90 % allowed while the card is idle")
+
+
+@pytest.fixture
+def fresh(lab: Lab) -> Panel:
+    """A panel on a page that remembers nothing of the minute before."""
+    lab.page.evaluate("() => globalThis[Symbol.for('gaia_hub.panel/1')]?.clear()")
+    lab.run(0)
+    panel = lab.panel()
+    panel.figures("4 GiB granted")
+    return panel
+
+
+def test_the_last_minute_is_a_graph_and_the_same_in_words(lab: Lab, fresh: Panel, agent: FakeAgent) -> None:
+    panel = fresh
+    graphs = panel.root.locator(".gaia-minute svg")
+    expect(graphs).to_have_count(2)
+    agent.set(used=3, busy=20)
+    memory = panel.root.get_by_role(
+        "img", name="Memory in the last minute: 1.5 GiB to 3 GiB used, 4 GiB allowed"
+    )
+    expect(memory).to_be_visible()
+    compute = panel.root.get_by_role("img", name="Compute in the last minute: 0 % to 20 % used, 25 % allowed")
+    expect(compute).to_be_visible()
+    agent.set(memory=8, used=3, compute="elastic", busy=70, limit=100)
+    expect(panel.root.get_by_role("img", name="0 % to 70 % used, 100 % allowed")).to_be_visible()
+    # the line of the limit is a step, and both shapes stay within the drawing
+    line = graphs.nth(1).locator(".limit").get_attribute("d")
+    heights = [float(point.partition(",")[2]) for point in line.replace("L", " ").replace("M", " ").split()]
+    assert len(set(heights)) == 2
+    assert all(0 < height < 44 for height in heights)
+
+
+def test_a_graph_that_nobody_sees_does_not_move(lab: Lab, fresh: Panel, agent: FakeAgent) -> None:
+    panel = fresh
+    turn = """hidden => {
+        Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    until(lab, lambda: agent.streams == 1, "no stream")
+    area = panel.root.locator(".gaia-minute .used").first
+    expect(area).to_have_attribute("d", re.compile("^M"))
+    lab.page.evaluate(turn, True)
+    drawn = """panel => new Promise(done => {
+        const seen = new MutationObserver(() => done(true));
+        seen.observe(panel.querySelector(".gaia-minute"), {subtree: true, attributes: true});
+        setTimeout(() => done(false), 2500);
+    })"""
+    assert panel.root.evaluate(drawn) is False
+    lab.page.evaluate(turn, False)
+    assert panel.root.evaluate(drawn) is True
+    # while it was hidden nothing was known: the graph has a gap there
+    path = area.get_attribute("d")
+    assert path.count("M") == 2
+
+
+def test_an_agent_that_does_not_measure_has_no_compute_graph(lab: Lab, agent: FakeAgent) -> None:
+    agent.put({**slot(), "time": None})
+    # a new page, because the minute of the old one is remembered
+    lab.page.evaluate("() => globalThis[Symbol.for('gaia_hub.panel/1')]?.clear()")
+    lab.run(0)
+    panel = lab.panel()
+    panel.figures("4 GiB granted")
+    expect(panel.root.locator(".gaia-minute figure:visible")).to_have_count(1)
+    expect(panel.root).to_contain_text("25 % granted")
+
+
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_text_stands_out_in_both_themes(lab: Lab, panel: Panel, agent: FakeAgent, theme: str) -> None:
     lab.theme(theme)
@@ -303,6 +379,7 @@ def test_text_stands_out_in_both_themes(lab: Lab, panel: Panel, agent: FakeAgent
         ".gaia-cards",
         ".gaia-state",
         ".gaia-figures",
+        "figcaption",
         ".gaia-said",
         ".gaia-apply",
         "summary",

@@ -18,7 +18,7 @@ from gaia_plugin.agent.core import Core
 from gaia_plugin.agent.node import LocalNode
 from gaia_plugin.agent.readings import Reader
 from gaia_plugin.errors import Code, Refusal
-from gaia_plugin.gpu import Card, Topology
+from gaia_plugin.gpu import Card, Topology, Use
 from gaia_plugin.ledger import Ledger
 from gaia_plugin.slots import pages
 from gaia_plugin.slots.directory import SlotDirectories
@@ -36,6 +36,8 @@ class PlayedGpus:
     held: dict[str, dict[int, int | None]] = field(default_factory=lambda: {uuid: {} for uuid in CARDS})
     lost: set[str] = field(default_factory=set)
     asked: int = 0
+    uses: dict[str, list[Use]] = field(default_factory=lambda: {uuid: [] for uuid in CARDS})
+    no_uses: bool = False
 
     def cards(self) -> tuple[Card, ...]:
         return tuple(
@@ -54,6 +56,11 @@ class PlayedGpus:
         if uuid in self.lost:
             raise Refusal(Code.UNAVAILABLE, "The driver gives no figure.")
         return dict(self.held[uuid])
+
+    def utilisation(self, uuid: str, since: int) -> tuple[Use, ...]:
+        if self.no_uses:
+            raise Refusal(Code.UNAVAILABLE, "Not Supported.")
+        return tuple(use for use in self.uses[uuid] if use.at > since)
 
 
 class UsagePage:

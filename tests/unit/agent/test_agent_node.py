@@ -393,3 +393,69 @@ async def test_a_process_that_holds_memory_and_is_not_listed_counts_until_it_end
     program.wait()
     await machine.node.drain("alice")
     assert (await machine.node.slot("alice")).held.memory == GIB
+
+
+async def test_compute_is_told_as_granted_limit_and_use(
+    machine: Any, program: subprocess.Popen[bytes]
+) -> None:
+    made = await machine.node.make(wish(cores=25, compute="elastic", process=program.pid, max_cores=60))
+    time_ = made.slot.time
+    assert (time_.guaranteed, time_.limit, time_.ceiling, time_.used) == (250, 250, 600, 0)
+    assert [card.uuid for card in time_.cards] == [made.slot.cards[0].uuid]
+    assert "at least 25 %" in made.slot.message
+    await loops.share(machine.node)
+    resized = await machine.node.resize("alice", Resize(cores=40), None)
+    assert resized.slot.time.guaranteed == 400
+    assert resized.slot.time.limit >= 400
+    other = await machine.node.make(wish("bob", cores=10))
+    assert (other.slot.time.limit, other.slot.time.ceiling) == (100, 100)
+
+
+async def test_cores_are_in_the_page_when_a_resize_is_answered(machine: Any) -> None:
+    from gaia_plugin.slots.pages import LimitsPage, layout
+
+    made = await machine.node.make(wish(cores=50, count=2))
+    numbers = layout()
+    for total, each in ((50, 250_000), (10, 50_000), (200, 1_000_000)):
+        await machine.node.resize("alice", Resize(cores=total), None)
+        with LimitsPage(Path(made.directory) / "limits") as page:
+            for index in range(2):
+                base = numbers["limits.card"] + index * numbers["limits.card.bytes"]
+                for word in ("rate_ppm", "guarantee_ppm", "ceiling_ppm"):
+                    assert page.load(base + numbers[f"limits.card.{word}"]) == each
+
+
+async def test_sharing_leaves_a_sign_of_life_and_repairs_a_page(machine: Any) -> None:
+    from gaia_plugin.slots.pages import LimitsPage, layout
+
+    made = await machine.node.make(wish(compute="elastic"))
+    limits = Path(made.directory) / "limits"
+    at = layout()["limits.heartbeat_ns"]
+    with LimitsPage(limits) as page:
+        before = page.load(at)
+        await loops.share(machine.node)
+        assert page.load(at) > before
+    limits.write_bytes(b"")
+    await loops.share(machine.node)
+    assert machine.limit("alice", made.slot.cards[0].uuid) == 16
+
+
+async def test_a_removed_slot_is_forgotten(machine: Any) -> None:
+    await machine.node.make(wish(compute="elastic"))
+    await loops.share(machine.node)
+    assert machine.node.core.compute._states
+    await machine.node.release("alice")
+    await loops.share(machine.node)
+    assert not machine.node.core.compute._states
+
+
+@pytest.mark.parametrize("cores", [0, -5, 101, 300, "0", "25.5", True, 10**30])
+async def test_compute_that_no_card_has_is_refused_in_words(machine: Any, cores: object) -> None:
+    with pytest.raises(Refusal) as refused:
+        await machine.node.make(wish(cores=cores))
+    assert refused.value.code is Code.INVALID_AMOUNT
+    await machine.node.make(wish(cores=25))
+    with pytest.raises(Refusal) as refused:
+        await machine.node.resize("alice", Resize(cores=cores), None)
+    assert refused.value.code in (Code.INVALID_AMOUNT, Code.OVER_MAXIMUM)
+    assert (await machine.node.slot("alice")).granted.cores == 25

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gaia_plugin.api import models, sockets
 from gaia_plugin.api.app import RateLimit
@@ -289,6 +290,35 @@ def test_events_tell_every_change_and_the_end(api: Any) -> None:
         assert next(seen).granted.memory == 8 * GIB
         api.operator.release("alice")
         assert list(seen) == []
+
+
+def a_time(used: int) -> models.SlotTime:
+    return models.SlotTime(guaranteed=250, limit=250, ceiling=250, used=used, throttled=0, cards=())
+
+
+def test_what_is_only_measured_is_told_twice_a_second_at_most(api: Any) -> None:
+    with api.slot.events() as stream:
+        seen = iter(stream)
+        first = next(seen)
+        for used in range(1, 30):
+            # the slot's memory is looked at whenever somebody wakes the stream
+            api.node.known["alice"] = replace(first, time=a_time(used))
+            api.node.changed.set()
+        api.slot.resize(memory="8GiB")
+        told = [next(seen)]
+        while told[-1].granted.memory != 8 * GIB:
+            told.append(next(seen))
+        assert len(told) <= 2  # never one for each measurement; the resize itself is told at once
+
+
+def test_an_unknown_mode_of_compute_is_a_sentence(api: Any) -> None:
+    with pytest.raises(Refusal) as refused:
+        api.operator._call(
+            "POST", "/v1/slots", models.MadeSlot, {"owner": "x", "memory": "1GiB", "compute": "turbo"}
+        )
+    assert refused.value.code is Code.BAD_REQUEST
+    assert "turbo" in refused.value.sentence
+    assert api.node.asked == []
 
 
 def test_a_stream_can_be_closed_from_another_thread(api: Any) -> None:

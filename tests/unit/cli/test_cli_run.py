@@ -344,3 +344,29 @@ def test_the_simulated_gpu_is_made_for_whoever_asks_for_it(place: Any) -> None:
 
         state = probe.state_file(place.root / "sim-driver")
         place.poll(lambda: not state.exists(), "the end of the simulated cards' state with the agent's")
+
+
+def test_watching_slots_goes_on_until_control_c(place: Any) -> None:
+    place.agent()
+    program = place.allocator("--memory", "4GiB", "--cores", "25", "--elastic", "--name", "work")
+    assert program.ask("alloc", 1024) == [0]
+    for words in (("--json",), ()):
+        command = [sys.executable, "-m", "gaia_plugin.cli", "slots", "--watch", *words]
+        with subprocess.Popen(
+            command, env=place.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as watch:
+            assert watch.stdout is not None
+            assert watch.stderr is not None
+            if words:
+                looks = [json.loads(watch.stdout.readline()) for _ in range(2)]
+                assert [look[0]["compute"] for look in looks] == ["elastic"] * 2
+                assert looks[0][0]["time"]["guaranteed"] == 250
+            else:
+                assert "work" in "".join(watch.stdout.readline() for _ in range(3))
+            watch.send_signal(signal.SIGINT)
+            watch.stdout.read()
+            assert watch.wait(20) == 0
+            assert watch.stderr.read() == ""
+    table = place.gaia("slots").stdout
+    assert "0 / 25 %" in table
+    assert "25 % elastic" in table

@@ -26,6 +26,8 @@ int fake_processes = 0;  /* 1000, 1001, ... with 1, 2, ... MiB */
 int fake_no_figure = -1; /* the process that has no figure */
 int fake_mps = 0;
 int fake_list_error = 0;
+int fake_uses = 0; /* samples of 1000, 1001, ... at 1 s, 2 s, ... with 10, 20, ... % */
+int fake_use_error = 0;
 
 static struct { int index; } devices[CARDS] = {{0}, {1}, {2}, {3}};
 static int lost(D d) { return d->index == fake_lost; }
@@ -116,6 +118,28 @@ R nvmlDeviceGetPciInfo_v3(D d, struct pci *p) {
 }
 R nvmlDeviceGetComputeRunningProcesses_v3(D d, unsigned *n, void *o) {
     return list(d, n, o, 24, fake_processes, 1000);
+}
+struct use {
+    unsigned pid;
+    unsigned long long at;
+    unsigned sm, memory, encoder, decoder;
+};
+R nvmlDeviceGetProcessUtilization(D d, struct use *out, unsigned *n, unsigned long long since) {
+    unsigned room = *n, found = 0;
+    if (lost(d))
+        return LOST;
+    if (fake_use_error)
+        return fake_use_error;
+    for (int i = 0; i < fake_uses; i++) {
+        unsigned long long at = (unsigned long long)(i + 1) * 1000000;
+        if (at <= since)
+            continue;
+        if (found < room)
+            out[found] = (struct use){(unsigned)(1000 + i), at, (unsigned)(10 * (i + 1)), 1, 0, 0};
+        found++;
+    }
+    *n = found;
+    return found == 0 ? 6 : found > room ? SMALL : 0;
 }
 R nvmlDeviceGetMPSComputeRunningProcesses_v3(D d, unsigned *n, void *o) {
     return list(d, n, o, 24, fake_mps, 1001);

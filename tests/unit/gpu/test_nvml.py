@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gaia_plugin.errors import Code, Refusal, Unusable
-from gaia_plugin.gpu import Gpus, Level, Tie
+from gaia_plugin.gpu import Gpus, Level, Tie, Use
 from gaia_plugin.gpu.links import bus_text
 from gaia_plugin.gpu.nvml import Nvml
 from gaia_plugin.units import GIB, MIB
@@ -222,6 +222,32 @@ def test_a_driver_that_does_not_start_says_what_to_do(fake: Fake, answer: int, a
 def test_the_systems_driver_is_not_mistaken_for_one_that_is_open_already(fake: Fake) -> None:
     with Nvml(fake().directory), pytest.raises(Unusable, match="one of its own"):
         Nvml(None)
+
+
+def test_use_of_a_card_by_process_in_permille(fake: Fake) -> None:
+    driver = fake()
+    with Nvml(driver.directory) as nvml:
+        assert nvml.utilisation("GPU-0", 0) == ()  # NOT_FOUND: idle, which is no fault
+        driver.set("uses", 3)
+        assert nvml.utilisation("GPU-0", 1_000_000) == (
+            Use(1001, 2_000_000, 200),
+            Use(1002, 3_000_000, 300),
+        )
+        driver.set("uses", 300)  # more than there is room for at first
+        found = nvml.utilisation("GPU-0", 0)
+        assert (len(found), found[-1].permille) == (300, 1000)
+
+
+@pytest.mark.parametrize("code", [3, 15, 999])
+def test_a_card_without_figures_of_use_is_refused(fake: Fake, code: int) -> None:
+    driver = fake()
+    with Nvml(driver.directory) as nvml:
+        driver.set("use_error", code)
+        with pytest.raises(Refusal) as refused:
+            nvml.utilisation("GPU-0", 0)
+        assert refused.value.code is Code.UNAVAILABLE
+    with Nvml(fake("-DOLD").directory) as nvml, pytest.raises(Refusal):
+        nvml.utilisation("GPU-0", 0)
 
 
 def test_the_systems_driver_is_found_by_the_loader_and_missed_in_plain_words(

@@ -52,6 +52,16 @@ def checked(soup: Tag) -> list[str]:
     return [str(each["value"]) for each in soup.select("input[type=radio][checked]")]
 
 
+def test_an_elastic_profile_says_what_is_guaranteed() -> None:
+    share = {"key": "a", "name": "A", "memory": "4GiB", "cores": 25, "compute": "elastic"}
+    menu = read_menu([share, {**share, "key": "b", "compute": "hard"}], {"enabled": False})
+    fit = {"a": Fit(fits=True), "b": Fit(fits=True)}
+    soup = page(Availability((card(),), fit), menu=menu)
+    words = "25 % is guaranteed, and more while the card is idle."
+    assert words in soup.select_one("#gaia-option-a-about").get_text()
+    assert "guaranteed" not in soup.select_one("#gaia-option-b-about").get_text()
+
+
 def test_every_field_has_a_label_and_every_description_exists() -> None:
     soup = page(Availability((card(),), fits()))
     assert len(soup.select("input")) == len(MENU.keys) + 2

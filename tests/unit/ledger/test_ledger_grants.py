@@ -49,6 +49,39 @@ def test_a_grant_is_requested_in_force_and_booked_at_once(ledger: Ledger) -> Non
     assert ledger.slot("alice") == record == ledger.slots()[0]
 
 
+@pytest.mark.parametrize(
+    ("shares", "mode", "code", "word"),
+    [
+        (((A, 4, 0),), "hard", Code.INVALID_AMOUNT, "1 %"),
+        (((A, 4, 0),), "elastic", Code.INVALID_AMOUNT, "1 %"),
+        (((A, 4, -5),), "hard", Code.INVALID_AMOUNT, "1 %"),
+        (((A, 4, 61),), "hard", Code.CARD_FULL, "60 %"),
+        (((A, 4, 61),), "elastic", Code.CARD_FULL, "60 %"),
+        (((A, 4, 60), (B, 4, 101)), "elastic", Code.CARD_FULL, "100 %"),
+        (((A, 4, 25),), "turbo", Code.INVALID_AMOUNT, "hard"),
+        (((A, 4, 25),), "", Code.INVALID_AMOUNT, "elastic"),
+        (((A, 4, 25),), "HARD", Code.INVALID_AMOUNT, "elastic"),
+    ],
+)
+def test_compute_that_cannot_be_kept_is_refused_in_words(
+    ledger: Ledger, shares: tuple[tuple[str, int, int], ...], mode: str, code: Code, word: str
+) -> None:
+    grant(ledger, "alice", (A, 16, 40))
+    maximum = Share(188, 400)
+    refusal = refused(code, lambda: ledger.grant("bob", "bob", "", on(*shares), maximum, mode))
+    assert word in refusal.sentence
+    assert [record.slot for record in ledger.slots()] == ["alice"]
+
+
+@pytest.mark.parametrize("cores", [0, -1, 101, 61])
+def test_a_resize_to_compute_that_cannot_be_kept_is_refused(ledger: Ledger, cores: int) -> None:
+    grant(ledger, "alice", (A, 16, 40))
+    grant(ledger, "bob", (A, 16, 20), maximum=Share(94, 100))
+    with pytest.raises(Refusal):
+        ledger.resize("bob", {A: Share(16, cores)})
+    assert ledger.slot("bob").target.cores == 20
+
+
 def test_the_choice_sees_what_is_free(ledger: Ledger) -> None:
     grant(ledger, "alice", (A, 16, 25))
     seen: list[CardState] = []

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 GIB = 1 << 30
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
 
 
 def slot(
@@ -29,24 +30,33 @@ def slot(
     reach: float = 11.5,
     message: str = "",
     compute: str = "hard",
+    busy: float = 0,
+    limit: float | None = None,
+    note: str = "",
 ) -> dict[str, Any]:
-    """Return a slot as JSON; memory in GiB."""
+    """Return a slot as JSON; memory in GiB, `busy` and `limit` in percent of the card's time."""
 
     def amounts(gib: float, percent: int) -> dict[str, int]:
         return {"memory": int(gib * GIB), "cores": percent}
 
+    allowed = int(10 * (cores if limit is None else limit))
+    time = {
+        "guaranteed": 10 * cores, "limit": allowed, "ceiling": 1000 if compute == "elastic" else 10 * cores,
+        "used": int(10 * busy), "throttled": 0,
+    }  # fmt: skip
     held_now = amounts(memory if held is None else held, cores)
     return {
         "slot": "alice", "owner": "alice", "name": "", "generation": generation, "state": state,
         "compute": compute, "requested": amounts(4, 25), "granted": amounts(memory, cores), "held": held_now,
         "used": int(used * GIB), "maximum": amounts(maximum, 100), "could_reach": amounts(reach, 75),
         "cards": [{
-            "uuid": "GPU-11111111-2222-3333-4444-555555555555", "index": 0, "name": "Gaia Simulated GPU",
+            "uuid": UUID, "index": 0, "name": "Gaia Simulated GPU",
             "requested": amounts(4, 25), "granted": amounts(memory, cores), "held": held_now,
             "used": int(used * GIB), "free_on_card": amounts(reach - memory, 50),
         }],
         "processes": [{"pid": 4711, "name": "python3", "memory": int(used * GIB)}] if used else [],
         "message": message,
+        "time": {**time, "cards": [{"uuid": UUID, "rate": allowed, **time}], "note": note},
     }  # fmt: skip
 
 

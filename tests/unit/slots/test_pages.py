@@ -39,6 +39,7 @@ def test_every_word_of_the_header_is_in_the_layout() -> None:
         "gaia_usage": "usage",
         "gaia_usage_process": "usage.process",
         "gaia_usage_card": "usage.process.card",
+        "gaia_usage_bucket": "usage.bucket",
     }
     for line in text.splitlines():
         if opened := re.match(r"struct (\w+) \{", line):

@@ -111,8 +111,34 @@ def test_the_page_says_the_target_and_never_what_is_held(directories: SlotDirect
 def test_elastic_may_use_idle_time_above_its_floor(directories: SlotDirectories, driver: Path) -> None:
     path = directories.create(dataclasses.replace(RECORD, compute="elastic"), CARDS, driver)
     assert loaded(path, "guarantee_ppm", 0) == 250_000
-    assert loaded(path, "ceiling_ppm", 0) == 1_000_000
+    assert loaded(path, "rate_ppm", 0) == 250_000
+    assert loaded(path, "ceiling_ppm", 0) == 750_000  # its maximum of 150 over two cards
     assert loaded(path, "compute_mode", 0) == layout()["compute.elastic"]
+    assert loaded(path, "burst_ns", 0) == 0  # 50 ms at the rate in force
+
+
+def test_the_cards_ceiling_bounds_what_is_above_the_floor_and_not_the_floor(
+    tmp_path: Path, shadows: Path, driver: Path
+) -> None:
+    for percent, ceiling in ((60, 600_000), (10, 250_000)):
+        made = SlotDirectories(tmp_path / f"{percent}", shadows, compute_ceiling=percent * 10_000)
+        path = made.create(dataclasses.replace(RECORD, compute="elastic"), CARDS, driver)
+        assert loaded(path, "ceiling_ppm", 0) == ceiling
+        made.close()
+
+
+def test_a_rate_is_stored_alone_and_wakes(directories: SlotDirectories, driver: Path) -> None:
+    record = dataclasses.replace(RECORD, compute="elastic")
+    path = directories.create(record, CARDS, driver)
+    assert directories.rates(record.slot) == {A: 250_000, B: 250_000}
+    directories.store_rate(record, B, 600_000)
+    assert (loaded(path, "rate_ppm", 0), loaded(path, "rate_ppm", 1)) == (250_000, 600_000)
+    assert loaded(path, "futex", 1) == loaded(path, "futex", 0) + 1
+    assert directories.in_force(record)[B].cores == 25
+    directories.store(record)  # something else of the slot changes: what was lent stays
+    assert loaded(path, "rate_ppm", 1) == 600_000
+    directories.store(dataclasses.replace(record, compute="hard"))
+    assert loaded(path, "rate_ppm", 1) == 250_000
 
 
 def test_a_released_slot_grants_nothing(directories: SlotDirectories, driver: Path) -> None:

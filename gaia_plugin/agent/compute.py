@@ -1,0 +1,251 @@
+"""Compute shares in force: reads what slots use, decides by `elastic`, writes the rates. In one thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import structlog
+
+from gaia_plugin.agent import elastic
+from gaia_plugin.agent.gauge import Gauge
+from gaia_plugin.agent.meter import Meter
+from gaia_plugin.agent.truth import CardTruth
+from gaia_plugin.api import models
+from gaia_plugin.ledger import SliceRecord, SlotRecord
+from gaia_plugin.slots import limits
+from gaia_plugin.slots.counters import read_counters
+from gaia_plugin.slots.directory import SlotDirectories
+from gaia_plugin.slots.pages import PageDamaged
+
+EVERY: Final = 0.15
+"""Seconds between two steps."""
+
+SUDDEN: Final = 50_000
+"""Ppm by which a share changes much: 5 % of a card."""
+
+log = structlog.get_logger(__name__)
+
+
+class Place(NamedTuple):
+    """A slot on a card."""
+
+    slot: str
+    card: str
+
+
+@dataclass
+class _State:
+    """What is remembered of a slot on a card from one step to the next."""
+
+    meter: Meter = field(default_factory=Meter)
+    pids: frozenset[int] = frozenset()
+    trim: int = 0
+    share: int | None = None
+    shared: bool = False
+    changed: float = float("-inf")
+    """When its share or its company last changed much; figures of before say nothing of now."""
+    note: str = ""
+
+
+class Compute:
+    """The compute shares of all slots.
+
+    Args:
+        directories: pages are read and written through it.
+        gauge: what the driver says; None: it is never asked.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        directories: SlotDirectories,
+        gauge: Gauge | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directories = directories
+        self._gauge = gauge
+        self._clock = clock
+        self._states: dict[Place, _State] = {}
+        self._truths: dict[str, CardTruth] = {}
+        self._at: float | None = None
+
+    def forget(self, slot: str) -> None:
+        """Forget a slot that is gone."""
+        for place in [place for place in self._states if place.slot == slot]:
+            del self._states[place]
+
+    def step(self, records: Sequence[SlotRecord]) -> None:
+        """Look at what every slot uses, and put the rates in force that follow."""
+        now = self._clock()
+        elapsed = 0.0 if self._at is None else now - self._at
+        self._at = now
+        living = [record for record in records if not record.releasing]
+        self._observe(living, now)
+        by_card: dict[str, list[tuple[SlotRecord, SliceRecord]]] = {}
+        for record in living:
+            for part in record.slices:
+                by_card.setdefault(part.card, []).append((record, part))
+        wanted: dict[Place, int] = {}
+        for card, tenants in by_card.items():
+            wanted.update(self._card(card, tenants, now, elapsed))
+        self._store(living, wanted)
+        if self._gauge is not None:
+            self._gauge.ask(
+                card for card, tenants in by_card.items() if any(self._active(r, p) for r, p in tenants)
+            )
+
+    def _active(self, record: SlotRecord, part: SliceRecord) -> bool:
+        return self._states[Place(record.slot, part.card)].meter.active
+
+    # -- looking
+
+    def _observe(self, records: Sequence[SlotRecord], now: float) -> None:
+        answers = {} if self._gauge is None else self._gauge.take()
+        working: set[str] = set()
+        for record in records:
+            path = self._directories.path(record.slot) / "usage"
+            processes = read_counters(path, len(record.slices))
+            rates = self._directories.rates(record.slot)
+            for index, part in enumerate(record.slices):
+                state = self._states.setdefault(Place(record.slot, part.card), _State())
+                state.pids = frozenset(process.pid for process in processes)
+                truth = self._truths.get(part.card)
+                driver = None if truth is None else truth.of(state.pids, now)
+                counters = {process.owner: process.cards[index] for process in processes}
+                state.meter.step(now, counters, rates.get(part.card, 0), driver)
+                if state.meter.active:
+                    working.add(part.card)
+        for card in {part.card for record in records for part in record.slices}:
+            truth = self._truths.setdefault(card, CardTruth())
+            truth.step(now, answers.get(card), card in working and self._gauge is not None)
+
+    # -- deciding
+
+    def _card(
+        self, card: str, tenants: Sequence[tuple[SlotRecord, SliceRecord]], now: float, elapsed: float
+    ) -> dict[Place, int]:
+        """Return the rates of all slots on one card."""
+        truth, ceiling = self._truths[card], self._directories.compute_ceiling
+        states = [self._states[Place(record.slot, card)] for record, _ in tenants]
+        shares = elastic.shares(
+            [self._tenant(*each, state) for each, state in zip(tenants, states, strict=True)], ceiling
+        )
+        everybody = {pid for state in states for pid in state.pids}
+        active = sum(state.meter.active for state in states) + (truth.others(everybody, now) > 0)
+        rates = {}
+        for (record, part), state, share in zip(tenants, states, shares, strict=True):
+            shared = active > 1 or state.meter.working > 1
+            self._note_change(state, share, shared, now)
+            state.share, state.shared = share, shared
+            state.note = truth.blind(now) if state.meter.active else ""
+            # a hard slot is measured below the whole card only, and who is granted all of it needs no measure
+            whole = part.target.cores * limits.PPM_OF_CORE >= elastic.WHOLE
+            most = elastic.WHOLE if whole or limits.is_elastic(record, part) else elastic.MEASURED
+            self._trim(state, truth, now, elapsed, most)
+            rates[Place(record.slot, card)] = elastic.bounded(share, state.trim, most)
+        return rates
+
+    def _tenant(self, record: SlotRecord, part: SliceRecord, state: _State) -> elastic.Tenant:
+        words = limits.compute(record, part, self._directories.compute_ceiling, None)
+        return elastic.Tenant(
+            limits.is_elastic(record, part),
+            words["guarantee_ppm"],
+            words["ceiling_ppm"],
+            state.meter.demand(words["guarantee_ppm"]),
+        )
+
+    @staticmethod
+    def _note_change(state: _State, share: int, shared: bool, now: float) -> None:
+        if state.share and abs(share - state.share) >= SUDDEN:
+            # the correction is for the company it keeps: as a part of the share it stays about right
+            state.trim = state.trim * share // state.share
+            state.changed = now
+        if shared and not state.shared:
+            state.changed = now
+
+    @staticmethod
+    def _trim(state: _State, truth: CardTruth, now: float, elapsed: float, most: int) -> None:
+        share, measured = state.share or 0, truth.of(state.pids, now)
+        if not state.shared or measured is None or truth.blind(now):
+            state.trim = elastic.faded(state.trim, elapsed)
+        elif now - state.changed <= truth.covers:
+            return
+        elif truth.fresh and (state.meter.held_back or measured > share):
+            # one that gets less than its share because it wants no more is not to be raised
+            state.trim = elastic.trimmed(state.trim, share, measured, truth.elapsed, most)
+
+    # -- writing
+
+    def _store(self, records: Iterable[SlotRecord], wanted: Mapping[Place, int]) -> None:
+        by_slot = {record.slot: record for record in records}
+        before = {
+            Place(slot, card): rate
+            for slot in by_slot
+            for card, rate in self._directories.rates(slot).items()
+        }
+        # what no page says yet is stored as a whole first, with the slot's other words
+        down, up = elastic.in_order(before, {place: wanted[place] for place in before if place in wanted})
+        for place, rate in [*down, *up]:
+            try:
+                self._directories.store_rate(by_slot[place.slot], place.card, rate)
+            except (PageDamaged, OSError) as error:
+                # the next sign of life finds the page damaged too, and makes it anew
+                log.warning("rate not stored", slot=place.slot, why=str(error))
+
+    # -- telling
+
+    def measured(self, record: SlotRecord) -> models.SlotTime:
+        """Return what the slot has of its cards' time and what it uses."""
+        cards = tuple(self._card_time(record, part) for part in record.slices)
+        notes = [self._states[place].note for place in self._places(record) if place in self._states]
+        return models.SlotTime(
+            guaranteed=sum(card.guaranteed for card in cards),
+            limit=sum(card.limit for card in cards),
+            ceiling=sum(card.ceiling for card in cards),
+            used=sum(card.used for card in cards),
+            throttled=max((card.throttled for card in cards), default=0),
+            cards=cards,
+            note=next((note for note in notes if note), ""),
+        )
+
+    @staticmethod
+    def _places(record: SlotRecord) -> list[Place]:
+        return [Place(record.slot, part.card) for part in record.slices]
+
+    def _card_time(self, record: SlotRecord, part: SliceRecord) -> models.CardTime:
+        words = limits.compute(record, part, self._directories.compute_ceiling, None)
+        state = self._states.get(Place(record.slot, part.card), _State())
+        rate = self._directories.rates(record.slot).get(part.card, words["rate_ppm"])
+        guarantee = words["guarantee_ppm"]
+        share = guarantee if state.share is None else state.share
+        if not limits.is_elastic(record, part):
+            share = guarantee  # also when the cores have changed since the last step
+        return models.CardTime(
+            uuid=part.card,
+            guaranteed=permille(guarantee),
+            limit=permille(max(share, guarantee)),
+            ceiling=permille(words["ceiling_ppm"]),
+            rate=permille(rate),
+            used=permille(self._used(state, part.card, rate)),
+            throttled=permille(state.meter.throttled),
+        )
+
+    def _used(self, state: _State, card: str, rate: int) -> int:
+        """Return the use in ppm, from whichever source is nearer to the truth.
+
+        Counters are exact while a slot is alone, and count others' kernels while it is not. Of a hard
+        slot with a whole card the library does not count at all.
+        """
+        truth = self._truths.get(card)
+        driver = None if truth is None else truth.of(state.pids, self._clock())
+        if driver is not None and (state.shared or rate > elastic.MEASURED):
+            return min(driver, elastic.WHOLE)
+        return state.meter.used
+
+
+def permille(ppm: int) -> int:
+    """Return ppm as the API tells them: tenths of a percent, rounded."""
+    return (ppm + 500) // 1000

@@ -1,0 +1,120 @@
+"""How much of a card's time a slot used of late, and how much it would use. Pure; time is handed in.
+
+Two sources: the counters of the slot's own processes, which are exact while it is alone but count what
+other tenants ran between two events, and are a tenant's claim; and the driver's use by process, which
+is the truth but comes late, in whole percents, and on some cards not at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gaia_plugin.agent.elastic import WHOLE
+from gaia_plugin.slots.counters import Counters
+
+WINDOW: Final = 1.0
+"""Seconds that the figures are taken over, and after which a slot without work counts as idle."""
+BUSY_PART: Final = 0.9
+"""A slot that uses this part of its rate would use more."""
+HELD_BACK: Final = 20_000
+"""As would one whose launches waited for this part of the time, in ppm."""
+_MOST: Final = 16 * WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One step: its end and length in seconds; busy and waiting in ppm; the rate that was in force."""
+
+    at: float
+    seconds: float
+    busy: int
+    throttled: int
+    active: bool
+    rate: int
+
+    @property
+    def wants_more(self) -> bool:
+        """Tell whether it used what it had."""
+        return self.active and (self.throttled >= HELD_BACK or self.busy >= BUSY_PART * self.rate)
+
+
+@dataclass
+class Meter:
+    """The last second of one slot on one card."""
+
+    samples: deque[Sample] = field(default_factory=deque)
+    _before: dict[int, Counters] | None = None
+    _at: float = 0.0
+    _back_until: float = 0.0
+    working: int = 0
+    """Processes that did anything in the last step."""
+
+    def step(self, now: float, counters: Mapping[int, Counters], rate: int, driver: int | None) -> None:
+        """Take in the counters by owner word, the rate in force, and the driver's figure (ppm) if any."""
+        before, seconds = self._before, now - self._at
+        self._before, self._at = dict(counters), now
+        if before is None or seconds <= 0:
+            return
+        busy = throttled = launches = self.working = 0
+        for owner, after in counters.items():
+            # a process is new with counters of nought; a word that fell is noise or another process
+            first = before.get(owner, Counters())
+            parts = (
+                max(0, after.busy_ns - first.busy_ns),
+                max(0, after.throttled_ns - first.throttled_ns),
+                max(0, after.launches - first.launches),
+            )
+            busy, throttled, launches = busy + parts[0], throttled + parts[1], launches + parts[2]
+            self.working += any(parts)
+        active = bool(busy or throttled or launches or driver)
+        if active and not self.active:
+            self._back_until = now + WINDOW
+        self.samples.append(Sample(now, seconds, _ppm(busy, seconds), _ppm(throttled, seconds), active, rate))
+        while self.samples and self.samples[0].at <= now - WINDOW:
+            self.samples.popleft()
+
+    @property
+    def active(self) -> bool:
+        """Tell whether it did anything in the last second."""
+        return any(sample.active for sample in self.samples)
+
+    def demand(self, guarantee: int) -> int:
+        """Return what it would use, in ppm: 0 when idle, the whole card when it is held back.
+
+        One that has just come back has its whole guarantee kept for it, because what it did at first
+        says little; one that uses less than it may has a quarter more and two percent kept.
+        """
+        if not self.active:
+            return 0
+        if any(sample.wants_more for sample in self.samples):
+            return WHOLE
+        used = max(sample.busy for sample in self.samples)
+        kept = min(WHOLE, used * 5 // 4 + HELD_BACK)
+        return max(kept, guarantee) if self._at < self._back_until else kept
+
+    @property
+    def held_back(self) -> bool:
+        """Tell whether its launches waited in the last step."""
+        return bool(self.samples) and self.samples[-1].throttled >= HELD_BACK
+
+    @property
+    def used(self) -> int:
+        """Return what it used by its own counters, in ppm of the last second."""
+        return self._mean(sample.busy * sample.seconds for sample in self.samples)
+
+    @property
+    def throttled(self) -> int:
+        """Return the part of the last second that its launches waited, in ppm."""
+        return self._mean(sample.throttled * sample.seconds for sample in self.samples)
+
+    def _mean(self, parts: Iterable[float]) -> int:
+        seconds = sum(sample.seconds for sample in self.samples)
+        return min(WHOLE, round(sum(parts) / seconds)) if seconds else 0
+
+
+def _ppm(ns: int, seconds: float) -> int:
+    # long kernels are paid at their end, so one step may have more than the whole
+    return min(_MOST, int(ns / (seconds * 1_000)))

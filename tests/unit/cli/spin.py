@@ -1,0 +1,37 @@
+"""Keep a simulated card at work on command, through libcuda.so.1 as the loader finds it.
+
+Commands, one a line: "work NS DEPTH" launches kernels of so many nanoseconds, DEPTH at a time, until the
+next command; "rest" does nothing. Each command is answered with CUDA's error.
+"""
+
+import ctypes
+import select
+import sys
+
+cuda = ctypes.CDLL("libcuda.so.1")
+commands = sys.stdin.fileno()
+
+
+def main() -> None:
+    """Serve commands until the input ends."""
+    device, context, module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+    code = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0)
+    code = code or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    code = code or cuda.cuCtxSetCurrent(context) or cuda.cuModuleLoadData(ctypes.byref(module), b"image")
+    kernel, depth = ctypes.c_void_p(), 0
+    while True:
+        if depth == 0 or select.select([commands], [], [], 0)[0]:
+            words = sys.stdin.readline().split()
+            if not words:
+                return
+            depth = int(words[2]) if words[0] == "work" else 0
+            if depth:
+                name = f"gaia_spin_{words[1]}".encode()
+                code = code or cuda.cuModuleGetFunction(ctypes.byref(kernel), module, name)
+            print(code, flush=True)
+        for _ in range(depth):
+            code = code or cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+        code = code or cuda.cuCtxSynchronize()
+
+
+main()
