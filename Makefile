@@ -25,6 +25,7 @@ test-long: install ## heavy repetition
 
 test-gpu: install ## smoke test on a real card
 	@$(BIN)/python benchmarks/gpu_smoke.py
+	@$(BIN)/python benchmarks/gpu_compute.py
 
 lint: install
 	@bash tools/test.sh lint

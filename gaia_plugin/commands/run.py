@@ -31,8 +31,7 @@ def run(
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="Compute in percent of one card. It is booked, not yet enforced. "
-            "Default: the same part as memory.",
+            help="Compute in percent of one card's time. Default: the same part as memory.",
         ),
     ] = None,
     max_memory: Annotated[
@@ -52,7 +51,7 @@ def run(
         str,
         typer.Option(
             metavar="MODE",
-            help="hard: never more than --cores. elastic: more while the card is idle. Not yet enforced.",
+            help="hard: never more than --cores. elastic: more while the card is idle.",
         ),
     ] = "hard",
     elastic: Annotated[bool, typer.Option("--elastic", help="The same as --compute elastic.")] = False,
@@ -69,7 +68,7 @@ def run(
 ) -> None:
     """Run any program in a slice of a GPU.
 
-    All its processes together are held to the memory of the slice.
+    All its processes together are held to the memory of the slice, and to its share of the card's time.
 
     The program takes this command's place: signals, terminal and exit code are its own. The slice
     goes back when it ends, however it ends. Its size can be changed meanwhile with gaia resize.
