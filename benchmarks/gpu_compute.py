@@ -23,7 +23,8 @@ GAIA = Path(sys.executable).with_name("gaia")
 TENANT = """
 import sys, time, json
 import cupy
-blocks, micros, synchronise, seconds = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+blocks, synchronise = int(sys.argv[1]), int(sys.argv[3])
+micros, seconds = float(sys.argv[2]), float(sys.argv[4])
 source = '''
 extern "C" __global__ void spin(long long cycles) {
     long long start = clock64();
