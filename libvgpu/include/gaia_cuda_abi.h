@@ -26,7 +26,9 @@ enum {
     GAIA_CU_OUT_OF_MEMORY = 2,
     GAIA_CU_INVALID_CONTEXT = 201,
     GAIA_CU_NOT_FOUND = 500,
+    GAIA_CU_NOT_READY = 600,
     GAIA_CU_NOT_SUPPORTED = 801,
+    GAIA_CU_CAPTURE_INVALIDATED = 901,
 };
 
 /* symbolStatus of cuGetProcAddress_v2 */
@@ -106,6 +108,23 @@ typedef struct {
 } gaia_cu_map_info;
 enum { GAIA_CU_OPERATION_MAP = 1 };
 
+/* CUlaunchConfig and CUDA_LAUNCH_PARAMS; only the stream is read */
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    gaia_cu_object stream;
+    void *attributes;
+    unsigned attribute_count;
+} gaia_cu_launch_config;
+typedef struct {
+    gaia_cu_object function;
+    unsigned grid[3], block[3], shared;
+    gaia_cu_object stream;
+    void **parameters;
+} gaia_cu_launch_params;
+
+enum { GAIA_CU_STREAM_LEGACY = 1, GAIA_CU_STREAM_PER_THREAD = 2 };
+enum { GAIA_CU_CAPTURE_RELAXED = 2 };
+
 /* The calls that the shadow stands in front of: exported name, parameters. Every one returns a CUresult.
  * Which base name and version of cuGetProcAddress each one is says hooks.def. */
 #define GAIA_CUDA_HOOKED(X)                                                                                  \
@@ -177,6 +196,32 @@ enum { GAIA_CU_OPERATION_MAP = 1 };
       (gaia_cu_object stream, int mode, gaia_cu_object graph, void *call, void *user))                       \
     X(cuStreamBeginCaptureToCig, (gaia_cu_object stream, void *params))                                      \
     X(cuStreamBeginCaptureToCig_ptsz, (gaia_cu_object stream, void *params))                                 \
+    X(cuStreamEndCapture, (gaia_cu_object stream, gaia_cu_object * graph))                                   \
+    X(cuStreamEndCapture_ptsz, (gaia_cu_object stream, gaia_cu_object * graph))                              \
+    X(cuStreamEndCaptureToCig, (gaia_cu_object stream))                                                      \
+    X(cuStreamEndCaptureToCig_ptsz, (gaia_cu_object stream))                                                 \
+    X(cuStreamDestroy, (gaia_cu_object stream))                                                              \
+    X(cuStreamDestroy_v2, (gaia_cu_object stream))                                                           \
+    X(cuLaunchKernel, (gaia_cu_object function, unsigned grid_x, unsigned grid_y, unsigned grid_z,           \
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,                \
+                       gaia_cu_object stream, void **parameters, void **extra))                              \
+    X(cuLaunchKernel_ptsz, (gaia_cu_object function, unsigned grid_x, unsigned grid_y, unsigned grid_z,      \
+                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,           \
+                            gaia_cu_object stream, void **parameters, void **extra))                         \
+    X(cuLaunchKernelEx,                                                                                      \
+      (const gaia_cu_launch_config *config, gaia_cu_object function, void **parameters, void **extra))       \
+    X(cuLaunchKernelEx_ptsz,                                                                                 \
+      (const gaia_cu_launch_config *config, gaia_cu_object function, void **parameters, void **extra))       \
+    X(cuLaunchCooperativeKernel,                                                                             \
+      (gaia_cu_object function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,         \
+       unsigned block_y, unsigned block_z, unsigned shared, gaia_cu_object stream, void **parameters))       \
+    X(cuLaunchCooperativeKernel_ptsz,                                                                        \
+      (gaia_cu_object function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,         \
+       unsigned block_y, unsigned block_z, unsigned shared, gaia_cu_object stream, void **parameters))       \
+    X(cuLaunchCooperativeKernelMultiDevice, (gaia_cu_launch_params * list, unsigned count, unsigned flags))  \
+    X(cuLaunch, (gaia_cu_object function))                                                                   \
+    X(cuLaunchGrid, (gaia_cu_object function, int width, int height))                                        \
+    X(cuLaunchGridAsync, (gaia_cu_object function, int width, int height, gaia_cu_object stream))            \
     X(cuGraphAddMemAllocNode, (gaia_cu_object * node, gaia_cu_object graph, const void *dependencies,        \
                                size_t count, gaia_cu_alloc_node *params))                                    \
     X(cuGraphAddNode, (gaia_cu_object * node, gaia_cu_object graph, const void *dependencies, size_t count,  \
@@ -206,6 +251,19 @@ enum { GAIA_CU_OPERATION_MAP = 1 };
     X(cuStreamIsCapturing, (gaia_cu_object stream, int *status))                                             \
     X(cuStreamIsCapturing_ptsz, (gaia_cu_object stream, int *status))                                        \
     X(cuStreamGetDevice, (gaia_cu_object stream, gaia_cu_device * device))                                   \
+    X(cuCtxSetCurrent, (gaia_cu_object context))                                                             \
+    X(cuCtxPushCurrent_v2, (gaia_cu_object context))                                                         \
+    X(cuCtxPopCurrent_v2, (gaia_cu_object * context))                                                        \
+    X(cuStreamGetCtx, (gaia_cu_object stream, gaia_cu_object * context))                                     \
+    X(cuStreamQuery, (gaia_cu_object stream))                                                                \
+    X(cuStreamQuery_ptsz, (gaia_cu_object stream))                                                           \
+    X(cuThreadExchangeStreamCaptureMode, (int *mode))                                                        \
+    X(cuEventCreate, (gaia_cu_object * event, unsigned flags))                                               \
+    X(cuEventDestroy_v2, (gaia_cu_object event))                                                             \
+    X(cuEventRecord, (gaia_cu_object event, gaia_cu_object stream))                                          \
+    X(cuEventRecord_ptsz, (gaia_cu_object event, gaia_cu_object stream))                                     \
+    X(cuEventQuery, (gaia_cu_object event))                                                                  \
+    X(cuEventElapsedTime, (float *milliseconds, gaia_cu_object start, gaia_cu_object end))                   \
     X(cuDriverGetVersion, (int *version))
 
 #endif

@@ -24,6 +24,7 @@
 #define GAIA_LAYOUT_VERSION 1
 #define GAIA_CARDS 16       /* cards of one slot */
 #define GAIA_PROCESSES 1024 /* processes of one slot */
+#define GAIA_SEEN 16        /* words that tell which of a card's recent time is paid */
 #define GAIA_SEQUENCE_TRIES 3
 
 typedef _Atomic uint64_t gaia_word;
@@ -50,7 +51,7 @@ struct gaia_limits_card {
     gaia_word guarantee_ppm;  /* never less than this */
     gaia_word ceiling_ppm;    /* never more than this */
     gaia_word compute_mode;   /* enum gaia_compute */
-    gaia_word burst_ns;       /* depth of the bucket of GPU time */
+    gaia_word burst_ns;       /* depth of the bucket of GPU time; 0 = 50 ms at the rate in force */
     gaia_word futex;          /* low half: changes with every store that waiters must see */
     gaia_word reserved[4];
 };
@@ -89,11 +90,11 @@ struct gaia_usage_card {
     gaia_word used;         /* bytes the driver has given */
     gaia_word pending;      /* bytes announced, the driver not yet asked or not yet answered */
     gaia_word context;      /* 1 while the process has a context on this card */
-    gaia_word busy_ns;      /* GPU time measured */
+    gaia_word busy_ns;      /* GPU time measured and paid */
     gaia_word throttled_ns; /* time launches have waited */
-    gaia_word launches;
-    gaia_word returns; /* times that bytes were given back: two equal readings around a driver's
-                          figure, with `used` equal too, mean that nothing came and went unseen */
+    gaia_word launches;     /* counted in batches */
+    gaia_word returns;      /* times that bytes were given back: two equal readings around a driver's
+                               figure, with `used` equal too, mean that nothing came and went unseen */
     gaia_word reserved[1];
 };
 
@@ -105,12 +106,22 @@ struct gaia_usage_process {
     struct gaia_usage_card card[GAIA_CARDS]; /* same index as in limits */
 };
 
+/* What the slot has paid for one card's time, all processes together. One word, so that a process killed
+ * at any instruction leaves nothing half done. */
+struct gaia_usage_bucket {
+    gaia_word paid_until_ns; /* CLOCK_MONOTONIC: GPU time used so far is paid for at the rate in force up
+                                to this instant; a launch may go when it has passed */
+    gaia_word reserved[7];
+};
+
 struct gaia_usage {
     gaia_word magic;
     gaia_word layout_version;
     gaia_word size;
     gaia_word high_water; /* process places ever taken; readers look no further */
-    char pad0[4096 - 4 * 8];
+    char pad0[1024 - 4 * 8];
+    struct gaia_usage_bucket bucket[GAIA_CARDS]; /* same index as in limits */
+    gaia_word seen[GAIA_CARDS][GAIA_SEEN];       /* core/seen.h; the same index */
     struct gaia_usage_process process[GAIA_PROCESSES];
 };
 
@@ -123,6 +134,9 @@ _Static_assert(offsetof(struct gaia_limits, process) == 8192, "layout");
 _Static_assert(sizeof(struct gaia_limits) == 8192 + 192 * GAIA_PROCESSES, "layout");
 _Static_assert(sizeof(struct gaia_usage_card) == 64, "layout");
 _Static_assert(sizeof(struct gaia_usage_process) == 64 + 64 * GAIA_CARDS, "layout");
+_Static_assert(sizeof(struct gaia_usage_bucket) == 64, "layout");
+_Static_assert(offsetof(struct gaia_usage, bucket) == 1024, "layout");
+_Static_assert(offsetof(struct gaia_usage, seen) == 2048, "layout");
 _Static_assert(offsetof(struct gaia_usage, process) == 4096, "layout");
 
 #endif

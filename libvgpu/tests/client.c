@@ -318,6 +318,19 @@ static int do_maps(char **a) { /* maps NAME: how many times a file of that name 
     return -1;
 }
 
+/* launch COUNT STREAM-K|-: that many kernels of 64 blocks; the first failure ends it */
+static int do_launch(char **a) {
+    typedef int (*eleven)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                          unsigned long long, void **, void **);
+    eleven launch = (eleven)(void *)cu("cuLaunchKernel");
+    unsigned long long stream = a[2] && *a[2] != '-' ? KEPT(2) : 0;
+    int r = 0;
+    for (unsigned long long i = 0; r == 0 && i < N(1); i++)
+        r = launch(NULL, 64, 1, 1, 64, 1, 1, 0, stream, NULL, NULL);
+    return r;
+}
+static int do_end_stream(char **a) { return cu("cuStreamDestroy_v2")(KEPT(1), 0, 0, 0, 0, 0); }
+
 static const struct {
     const char *name;
     int (*run)(char **);
@@ -364,6 +377,8 @@ static const struct {
              {"capture", do_capture},
              {"end_capture", do_end_capture},
              {"touch", do_touch},
+             {"launch", do_launch},
+             {"end_stream", do_end_stream},
              {"info", do_info},
              {"total", do_total},
              {"lookup", do_lookup},

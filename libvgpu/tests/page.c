@@ -3,8 +3,12 @@
  *   page make DIR                              empty `limits` and `usage`
  *   page card DIR I UUID LIMIT CEILING REPORT CONTEXT
  *   page limit DIR I BYTES
- *   page overhead DIR PLACE I BYTES            as the agent does once it has measured that process
- *   page usage DIR                             one line per place: index pid start card used pending context
+ *   page compute DIR I MODE RATE GUARANTEE     changes the compute words and wakes who waits for them
+ *   page heartbeat DIR AGE                     the agent was here AGE ns ago
+ *   page meter DIR                             one line per place: index pid, of card 0 busy throttled
+ * launches page bucket DIR I NS                       nonsense into the bucket: paid until now + NS page
+ * overhead DIR PLACE I BYTES            as the agent does once it has measured that process page usage DIR
+ * one line per place: index pid start card used pending context
  * ... page truth STATE                           one line per card: index used peak page peak STATE I start a
  * new peak page fault STATE FAMILY COUNT CODE         the next COUNT calls of a family fail page delay STATE
  * FAMILY NS                 every call of a family takes so long
@@ -14,11 +18,15 @@
 #include "gaia_pages.h"
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static void *map(const char *path, size_t size, int create) {
@@ -83,6 +91,8 @@ static int card(char **a) {
     c->memory_ceiling = number(a[4]);
     c->memory_report = number(a[5]);
     c->context_bytes = number(a[6]);
+    c->compute_mode = GAIA_COMPUTE_HARD;
+    c->rate_ppm = c->guarantee_ppm = c->ceiling_ppm = 1000000;
     if (l->card_count <= number(a[1]))
         l->card_count = number(a[1]) + 1;
     l->sequence++;
@@ -91,6 +101,45 @@ static int card(char **a) {
 
 static int set_limit(char **a) {
     atomic_store(&limits(a[0])->card[number(a[1])].memory_limit, number(a[2]));
+    return 0;
+}
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int compute(char **a) {
+    struct gaia_limits *l = limits(a[0]);
+    struct gaia_limits_card *c = &l->card[number(a[1])];
+    l->sequence++;
+    c->compute_mode = number(a[2]);
+    c->rate_ppm = number(a[3]);
+    c->guarantee_ppm = number(a[4]);
+    l->sequence++;
+    c->futex++;
+    syscall(SYS_futex, &c->futex, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    return 0;
+}
+
+static int heartbeat(char **a) {
+    limits(a[0])->heartbeat_ns = now() - number(a[1]);
+    return 0;
+}
+
+static int meter(char **a) {
+    struct gaia_usage *u = usage(a[0]);
+    for (uint64_t i = 0; i < u->high_water && i < GAIA_PROCESSES; i++) {
+        struct gaia_usage_card *c = &u->process[i].card[0];
+        printf("%" PRIu64 " %u %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", i, GAIA_OWNER_PID(u->process[i].owner),
+               c->busy_ns, c->throttled_ns, c->launches);
+    }
+    return 0;
+}
+
+static int bucket(char **a) {
+    usage(a[0])->bucket[number(a[1])].paid_until_ns = now() + number(a[2]);
     return 0;
 }
 
@@ -132,8 +181,9 @@ static int peak(char **a) {
 }
 
 static int family(const char *name) {
-    static const char *const names[] = {"alloc", "free",   "pool", "vmm",    "context", "info",
-                                        "copy",  "launch", "sync", "stream", "module",  "nvml"};
+    static const char *const names[] = {"alloc",  "free", "pool",         "vmm",          "context",
+                                        "info",   "copy", "launch",       "sync",         "stream",
+                                        "module", "nvml", "event_create", "event_record", "event_query"};
     for (int i = 0; i < SIM_FAMILIES; i++)
         if (strcmp(name, names[i]) == 0)
             return i;
@@ -155,9 +205,11 @@ int main(int argc, char **argv) {
         const char *name;
         int arguments;
         int (*run)(char **);
-    } verbs[] = {{"make", 1, make},         {"card", 7, card},   {"limit", 3, set_limit},
-                 {"overhead", 4, overhead}, {"usage", 1, show},  {"truth", 1, truth},
-                 {"peak", 2, peak},         {"fault", 4, fault}, {"delay", 3, delay}};
+    } verbs[] = {{"make", 1, make},       {"card", 7, card},           {"limit", 3, set_limit},
+                 {"compute", 5, compute}, {"heartbeat", 2, heartbeat}, {"meter", 1, meter},
+                 {"bucket", 3, bucket},   {"overhead", 4, overhead},   {"usage", 1, show},
+                 {"truth", 1, truth},     {"peak", 2, peak},           {"fault", 4, fault},
+                 {"delay", 3, delay}};
     for (unsigned i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (argc > 1 && strcmp(argv[1], verbs[i].name) == 0 && argc == verbs[i].arguments + 2)
             return verbs[i].run(argv + 2);

@@ -31,7 +31,13 @@ FOUND = [
     ("cuDevicePrimaryCtxRelease", 11000, 0, "shadow cuDevicePrimaryCtxRelease_v2"),
     ("cuGraphAddNode", 12020, 0, "shadow cuGraphAddNode"),
     ("cuGraphAddNode", 12030, 0, "shadow cuGraphAddNode_v2"),
-    ("cuLaunchKernel", 12000, 0, "driver cuLaunchKernel"),
+    ("cuLaunchKernel", 12000, 0, "shadow cuLaunchKernel"),
+    ("cuLaunchKernel", 12000, 2, "shadow cuLaunchKernel_ptsz"),
+    ("cuLaunchKernelEx", 12000, 2, "shadow cuLaunchKernelEx_ptsz"),
+    ("cuLaunchCooperativeKernel", 12000, 0, "shadow cuLaunchCooperativeKernel"),
+    ("cuLaunchGridAsync", 12000, 0, "shadow cuLaunchGridAsync"),
+    ("cuGraphLaunch", 12000, 2, "shadow cuGraphLaunch_ptsz"),
+    ("cuDeviceGetCount", 12000, 0, "driver cuDeviceGetCount"),
     ("cuInit", 12000, 0, "driver cuInit"),
 ]
 

@@ -1,7 +1,8 @@
 /* glibc.h - binds to the oldest versions of what we need of glibc, so that a library built on a new
- * system loads on an old one. glibc 2.34 moved dlopen and its family into libc with a new version
- * number; the old number is still answered by every glibc (from libdl before 2.34, and a real driver
- * has libdl loaded). Include before <dlfcn.h> is used; one place, so that the list stays short. */
+ * system loads on an old one. glibc 2.34 moved dlopen, pthread_create and their families into libc with
+ * a new version number; the old number is still answered by every glibc (from libdl and libpthread before
+ * 2.34, and a real driver has both loaded). Include before <dlfcn.h> is used; one place, so that the list
+ * stays short. */
 #ifndef GAIA_GLIBC_H
 #define GAIA_GLIBC_H
 
@@ -19,6 +20,8 @@
 GAIA_OLD(dlopen);
 GAIA_OLD(dlsym);
 GAIA_OLD(dladdr);
+GAIA_OLD(pthread_create);
+GAIA_OLD(pthread_detach);
 #endif
 
 #endif

@@ -1,7 +1,10 @@
 #define _GNU_SOURCE
 #include "core/prim.h"
+#include "core/glibc.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -121,3 +124,33 @@ uint64_t gaia_prim_now(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
+
+static const uint32_t *low_half(const _Atomic uint64_t *word) {
+    return (const uint32_t *)(const void *)word + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
+}
+
+void gaia_prim_wait(const _Atomic uint64_t *word, uint32_t value, uint64_t nanoseconds, bool shared) {
+    struct timespec t = {(time_t)(nanoseconds / 1000000000u), (long)(nanoseconds % 1000000000u)};
+    syscall(SYS_futex, low_half(word), shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, value,
+            nanoseconds ? &t : NULL, NULL, 0);
+}
+
+void gaia_prim_wake(_Atomic uint64_t *word) {
+    syscall(SYS_futex, low_half(word), FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+bool gaia_prim_thread(void *(*function)(void *), void *argument) {
+    pthread_t thread;
+    sigset_t all, before;
+    /* A thread inherits what is blocked: the program's handlers must never run on ours. */
+    sigfillset(&all);
+    if (sigprocmask(SIG_SETMASK, &all, &before) != 0)
+        return false;
+    bool made = pthread_create(&thread, NULL, function, argument) == 0;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (made)
+        pthread_detach(thread);
+    return made;
+}
+
+uint64_t gaia_prim_self(void) { return (uint64_t)pthread_self(); }

@@ -3,6 +3,7 @@
 #ifndef GAIA_PRIM_H
 #define GAIA_PRIM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,15 @@ bool gaia_prim_gone(uint32_t pid); /* no such process at all */
 uint64_t gaia_prim_image(void);    /* differs between two programs that one process executes in turn */
 void gaia_prim_sleep(uint64_t nanoseconds);
 uint64_t gaia_prim_now(void); /* CLOCK_MONOTONIC, ns */
+
+/* Sleep while the low half of WORD reads VALUE, until somebody wakes it, at most NANOSECONDS (0 = no
+ * limit). SHARED: the word lies in a page that several processes map; reading it is enough. */
+void gaia_prim_wait(const _Atomic uint64_t *word, uint32_t value, uint64_t nanoseconds, bool shared);
+void gaia_prim_wake(_Atomic uint64_t *word); /* all who sleep on it in this process */
+
+/* Run FUNCTION in a thread of its own that takes no signals. False when there can be none. */
+bool gaia_prim_thread(void *(*function)(void *), void *argument);
+uint64_t gaia_prim_self(void); /* a name of the calling thread among those alive; never 0 */
 
 /* A stamp of the same clock, exact to a few milliseconds, without reading a hardware counter. Stamps of
  * one second differ by nanoseconds; across a second they differ by 74 ms too much. A shift is cheaper than

@@ -51,6 +51,7 @@ static void forget_pages(struct gaia_process *self) {
     /* The old maps stay: another thread may be reading them this very moment. */
     atomic_store_explicit(&self->place, NULL, memory_order_release);
     atomic_store_explicit(&self->only_card, 0, memory_order_relaxed);
+    atomic_store_explicit(&self->meter.gate, NULL, memory_order_relaxed); /* it may be in the old map */
     for (int i = 0; i < GAIA_DEVICES; i++)
         atomic_store_explicit(&self->card_of_device[i], 0, memory_order_relaxed);
 }

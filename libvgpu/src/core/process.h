@@ -7,6 +7,7 @@
 #define GAIA_PROCESS_H
 
 #include "core/lock.h"
+#include "core/meter.h"
 #include "core/owner.h"
 #include "core/pages.h"
 #include "core/table.h"
@@ -50,6 +51,7 @@ struct gaia_process {
     uint64_t graph_bytes;                        /* allocation nodes put into graphs so far */
     uint64_t graph_charge[GAIA_CARDS];
     struct gaia_table table;
+    struct gaia_meter meter;
 };
 
 extern _Atomic(struct gaia_process *) gaia_self;

@@ -1,7 +1,7 @@
 /* context.c - a context takes some hundred MiB of its card that no call asks for. It is charged when it
  * is made (by the constant of the limits page, until the agent has measured it), and everything allocated
  * in it vanishes with it. `making` keeps the driver's state and our count in step. */
-#include "cuda/hook.h"
+#include "cuda/meter.h"
 
 #define FOUND (UINT64_C(1) << 63) /* primary context that somebody else keeps, through a private table */
 
@@ -157,6 +157,7 @@ static int end_primary(gaia_cu_device device, gaia_cu_result (*call)(gaia_cu_dev
     if (!self)
         return call(device);
     gaia_process_enter(); /* before the lock: a page that changed is mapped anew now, not in between */
+    gaia_meter_context_ends((gaia_cu_object)(uintptr_t)self->primary_handle[(unsigned)device % GAIA_DEVICES]);
     gaia_lock_take(&self->making);
     int error = call(device);
     if (error == GAIA_CU_SUCCESS && gaia_process_place(self))
@@ -255,6 +256,7 @@ static int destroy(gaia_cu_object context, gaia_cu_result (*call)(gaia_cu_object
     if (!self)
         return call(context);
     gaia_process_enter();
+    gaia_meter_context_ends(context);
     gaia_lock_take(&self->making);
     bool known = gaia_table_take(&self->table, GAIA_KIND_CONTEXT, (uint64_t)(uintptr_t)context, &entry);
     int error = call(context);
@@ -296,6 +298,7 @@ GAIA_EXPORT gaia_cu_result cuGreenCtxDestroy(gaia_cu_object context) {
     if (!self)
         return driver->cuGreenCtxDestroy(context);
     gaia_process_enter();
+    gaia_meter_context_ends(context);
     gaia_lock_take(&self->making);
     bool known = gaia_table_take(&self->table, GAIA_KIND_CONTEXT, (uint64_t)(uintptr_t)context, &entry);
     int error = driver->cuGreenCtxDestroy(context);

@@ -1,7 +1,7 @@
 /* graph.c - allocation nodes of graphs, and stream capture, which makes such nodes. A node takes no
  * memory; the card's graph memory is taken when a graph is uploaded or launched and kept until it is
  * trimmed. Programs without allocation nodes pay one load per graph launch. */
-#include "cuda/hook.h"
+#include "cuda/meter.h"
 #include "cuda/pool.h"
 
 static void node_added(const gaia_cu_alloc_node *params) {
@@ -105,11 +105,24 @@ GAIA_EXPORT gaia_cu_result cuGraphUpload(gaia_cu_object graph, gaia_cu_object st
 GAIA_EXPORT gaia_cu_result cuGraphUpload_ptsz(gaia_cu_object graph, gaia_cu_object stream) {
     return start(gaia_driver()->cuGraphUpload_ptsz, graph, stream);
 }
+
+/* One graph is one launch with a cost of its own; it never goes on credit. */
+static int launch(gaia_cu_result (*call)(gaia_cu_object, gaia_cu_object), gaia_cu_object graph,
+                  gaia_cu_object stream, bool per_thread) {
+    struct gaia_process *self = gaia_process_known();
+    if (self && gaia_gate_open(self))
+        return start(call, graph, stream);
+    struct gaia_work work = {.stream = stream, .ptsz = per_thread, .exec = (uint64_t)(uintptr_t)graph};
+    gaia_work_ask(&work);
+    int error = start(call, graph, stream);
+    gaia_work_done(&work, error);
+    return error;
+}
 GAIA_EXPORT gaia_cu_result cuGraphLaunch(gaia_cu_object graph, gaia_cu_object stream) {
-    return start(gaia_driver()->cuGraphLaunch, graph, stream);
+    return launch(gaia_driver()->cuGraphLaunch, graph, stream, false);
 }
 GAIA_EXPORT gaia_cu_result cuGraphLaunch_ptsz(gaia_cu_object graph, gaia_cu_object stream) {
-    return start(gaia_driver()->cuGraphLaunch_ptsz, graph, stream);
+    return launch(gaia_driver()->cuGraphLaunch_ptsz, graph, stream, true);
 }
 
 GAIA_EXPORT gaia_cu_result cuDeviceGraphMemTrim(gaia_cu_device device) {
@@ -132,43 +145,70 @@ static int began(int error) {
     struct gaia_process *self = gaia_process_state();
     if (error == GAIA_CU_SUCCESS && self)
         atomic_store_explicit(&self->captured, true, memory_order_relaxed); /* for good: a hint, no count */
+    if (error != GAIA_CU_SUCCESS)
+        gaia_meter_capture(false);
     return error;
 }
 
+/* Before the driver's call: no event of ours may fall into the capture. */
+static const struct gaia_driver *beginning(void) {
+    gaia_meter_capture(true);
+    return gaia_driver();
+}
+
+static int ended(int error) {
+    if (error == GAIA_CU_SUCCESS || error == GAIA_CU_CAPTURE_INVALIDATED) /* that ends it too */
+        gaia_meter_capture(false);
+    return error;
+}
+
+GAIA_EXPORT gaia_cu_result cuStreamEndCapture(gaia_cu_object stream, gaia_cu_object *graph) {
+    return ended(gaia_driver()->cuStreamEndCapture(stream, graph));
+}
+GAIA_EXPORT gaia_cu_result cuStreamEndCapture_ptsz(gaia_cu_object stream, gaia_cu_object *graph) {
+    return ended(gaia_driver()->cuStreamEndCapture_ptsz(stream, graph));
+}
+GAIA_EXPORT gaia_cu_result cuStreamEndCaptureToCig(gaia_cu_object stream) {
+    return ended(gaia_driver()->cuStreamEndCaptureToCig(stream));
+}
+GAIA_EXPORT gaia_cu_result cuStreamEndCaptureToCig_ptsz(gaia_cu_object stream) {
+    return ended(gaia_driver()->cuStreamEndCaptureToCig_ptsz(stream));
+}
+
 GAIA_EXPORT gaia_cu_result cuStreamBeginCapture(gaia_cu_object stream) {
-    return began(gaia_driver()->cuStreamBeginCapture(stream));
+    return began(beginning()->cuStreamBeginCapture(stream));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginCapture_ptsz(gaia_cu_object stream) {
-    return began(gaia_driver()->cuStreamBeginCapture_ptsz(stream));
+    return began(beginning()->cuStreamBeginCapture_ptsz(stream));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginCapture_v2(gaia_cu_object stream, int mode) {
-    return began(gaia_driver()->cuStreamBeginCapture_v2(stream, mode));
+    return began(beginning()->cuStreamBeginCapture_v2(stream, mode));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginCapture_v2_ptsz(gaia_cu_object stream, int mode) {
-    return began(gaia_driver()->cuStreamBeginCapture_v2_ptsz(stream, mode));
+    return began(beginning()->cuStreamBeginCapture_v2_ptsz(stream, mode));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginCaptureToGraph(gaia_cu_object stream, gaia_cu_object graph,
                                                        const void *dependencies, const void *edges,
                                                        size_t count, int mode) {
-    return began(gaia_driver()->cuStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count, mode));
+    return began(beginning()->cuStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count, mode));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginCaptureToGraph_ptsz(gaia_cu_object stream, gaia_cu_object graph,
                                                             const void *dependencies, const void *edges,
                                                             size_t count, int mode) {
     return began(
-        gaia_driver()->cuStreamBeginCaptureToGraph_ptsz(stream, graph, dependencies, edges, count, mode));
+        beginning()->cuStreamBeginCaptureToGraph_ptsz(stream, graph, dependencies, edges, count, mode));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginRecaptureToGraph(gaia_cu_object stream, int mode,
                                                          gaia_cu_object graph, void *call, void *user) {
-    return began(gaia_driver()->cuStreamBeginRecaptureToGraph(stream, mode, graph, call, user));
+    return began(beginning()->cuStreamBeginRecaptureToGraph(stream, mode, graph, call, user));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginRecaptureToGraph_ptsz(gaia_cu_object stream, int mode,
                                                               gaia_cu_object graph, void *call, void *user) {
-    return began(gaia_driver()->cuStreamBeginRecaptureToGraph_ptsz(stream, mode, graph, call, user));
+    return began(beginning()->cuStreamBeginRecaptureToGraph_ptsz(stream, mode, graph, call, user));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginCaptureToCig(gaia_cu_object stream, void *params) {
-    return began(gaia_driver()->cuStreamBeginCaptureToCig(stream, params));
+    return began(beginning()->cuStreamBeginCaptureToCig(stream, params));
 }
 GAIA_EXPORT gaia_cu_result cuStreamBeginCaptureToCig_ptsz(gaia_cu_object stream, void *params) {
-    return began(gaia_driver()->cuStreamBeginCaptureToCig_ptsz(stream, params));
+    return began(beginning()->cuStreamBeginCaptureToCig_ptsz(stream, params));
 }

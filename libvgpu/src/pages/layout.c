@@ -10,6 +10,8 @@
     { "limits.process." #word, offsetof(struct gaia_limits_process, word) }
 #define USAGE_HEAD(word)                                                                                     \
     { "usage." #word, offsetof(struct gaia_usage, word) }
+#define USAGE_BUCKET(word)                                                                                   \
+    { "usage.bucket." #word, offsetof(struct gaia_usage_bucket, word) }
 #define USAGE_PROCESS(word)                                                                                  \
     { "usage.process." #word, offsetof(struct gaia_usage_process, word) }
 #define USAGE_CARD(word)                                                                                     \
@@ -61,6 +63,9 @@ static const struct gaia_number numbers[] = {
     USAGE_HEAD(layout_version),
     USAGE_HEAD(size),
     USAGE_HEAD(high_water),
+    USAGE_HEAD(bucket),
+    {"usage.bucket.bytes", sizeof(struct gaia_usage_bucket)},
+    USAGE_BUCKET(paid_until_ns),
     USAGE_HEAD(process),
     {"usage.process.bytes", sizeof(struct gaia_usage_process)},
     USAGE_PROCESS(owner),
