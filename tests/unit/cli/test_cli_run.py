@@ -346,6 +346,11 @@ def test_the_simulated_gpu_is_made_for_whoever_asks_for_it(place: Any) -> None:
         place.poll(lambda: not state.exists(), "the end of the simulated cards' state with the agent's")
 
 
+def _listen_to_control_c() -> None:
+    # whoever started the tests in the background had it ignored, and that is inherited
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_watching_slots_goes_on_until_control_c(place: Any) -> None:
     place.agent()
     program = place.allocator("--memory", "4GiB", "--cores", "25", "--elastic", "--name", "work")
@@ -353,7 +358,12 @@ def test_watching_slots_goes_on_until_control_c(place: Any) -> None:
     for words in (("--json",), ()):
         command = [sys.executable, "-m", "gaia_plugin.cli", "slots", "--watch", *words]
         with subprocess.Popen(
-            command, env=place.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=place.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=_listen_to_control_c,
         ) as watch:
             assert watch.stdout is not None
             assert watch.stderr is not None
