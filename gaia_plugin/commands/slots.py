@@ -92,15 +92,23 @@ def _follow(state: Path | None, found: Found, json: bool) -> None:
             except (Refusal, Unusable):
                 found = []  # an agent may come back; programs see that there is none now
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
-    shown: list[RenderableType] = _tables(found) or [NONE]
-    with Live(Group(*shown), console=console, auto_refresh=False) as live:
+
+    def shown() -> list[RenderableType]:
+        try:
+            return _tables(_look(state)) or [NONE]
+        except (Refusal, Unusable) as error:
+            return [escape(str(error))]
+
+    if not console.is_terminal:  # a live table is drawn over itself; a file gets one table after another
+        while True:
+            for part in shown():
+                console.print(part)
+            sys.stdout.flush()
+            time.sleep(EVERY)
+    with Live(Group(*(_tables(found) or [NONE])), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(EVERY)
-            try:
-                shown = _tables(_look(state)) or [NONE]
-            except (Refusal, Unusable) as error:
-                shown = [escape(str(error))]
-            live.update(Group(*shown), refresh=True)
+            live.update(Group(*shown()), refresh=True)
 
 
 def _line(found: Found) -> None:

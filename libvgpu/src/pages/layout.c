@@ -66,6 +66,7 @@ static const struct gaia_number numbers[] = {
     USAGE_HEAD(bucket),
     {"usage.bucket.bytes", sizeof(struct gaia_usage_bucket)},
     USAGE_BUCKET(paid_until_ns),
+    USAGE_HEAD(seen),
     USAGE_HEAD(process),
     {"usage.process.bytes", sizeof(struct gaia_usage_process)},
     USAGE_PROCESS(owner),
