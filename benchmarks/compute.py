@@ -71,9 +71,7 @@ def options(shape: Shape) -> dict[str, object]:
 def running(slots: Sequence[Slot], work: Sequence[dict[str, object]]) -> Iterator[list[Tenant]]:
     """Tenants of these slots, with the work of each."""
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(slot.tenant(**each)) for slot, each in zip(slots, work, strict=True)
-        ]
+        yield [stack.enter_context(slot.tenant(**each)) for slot, each in zip(slots, work, strict=True)]
 
 
 def off(values: Sequence[float], target: float) -> tuple[float, float]:
@@ -83,7 +81,9 @@ def off(values: Sequence[float], target: float) -> tuple[float, float]:
 
 def table(maker: Maker, cells: Sequence[tuple[str, int, int]], seconds: int) -> bool:
     """One tenant, hard: mean within 1 point and every second within 3."""
-    print(f"{'one tenant, hard':26} {'SMs':>4} {'limit':>5} | {'mean':>6} {'worst 1 s':>9} | block rule: mean")
+    print(
+        f"{'one tenant, hard':26} {'SMs':>4} {'limit':>5} | {'mean':>6} {'worst 1 s':>9} | block rule: mean"
+    )
     good = True
     for name, card, limit in cells:
         shape = SHAPES[name]
@@ -104,9 +104,9 @@ def table(maker: Maker, cells: Sequence[tuple[str, int, int]], seconds: int) -> 
     return good
 
 
-def trim_all(slots: Sequence[Slot], targets: Sequence[int], tenants: Sequence[Tenant], seconds: float) -> list[
-    dict[int, float]
-]:
+def trim_all(
+    slots: Sequence[Slot], targets: Sequence[int], tenants: Sequence[Tenant], seconds: float
+) -> list[dict[int, float]]:
     """Run for a while with the agent's correction every 200 ms; the second half, in windows of 1 s."""
     sim = simulation(slots[0].bench)
     trims = [0] * len(slots)
@@ -130,7 +130,13 @@ def tenants(maker: Maker, seconds: float, cases: int) -> bool:
     print(f"\n{'tenants, hard':34} {'card':12} | got (worst 1 s)")
     good = True
     names = ("alice", "bob", "carol")
-    mixes = [((30, 60), "AC"), ((20, 30, 50), "ABC"), ((30, 60), "BB"), ((30, 60), "DA"), ((20, 30, 50), "AAA")]
+    mixes = [
+        ((30, 60), "AC"),
+        ((20, 30, 50), "ABC"),
+        ((30, 60), "BB"),
+        ((30, 60), "DA"),
+        ((20, 30, 50), "AAA"),
+    ]
     for (targets, shapes), turns in itertools.islice(itertools.product(mixes, (2, 0)), cases):
         bench = maker.card(f"alternate_ms = {turns}")
         slots = [Slot(bench, name).make(target * PPM) for name, target in zip(names, targets, strict=False)]
@@ -142,7 +148,9 @@ def tenants(maker: Maker, seconds: float, cases: int) -> bool:
             good &= abs(error) <= 2
             words.append(f"{target + error:5.1f} ({worst:.1f})")
         label = " + ".join(f"{target} {shape}" for target, shape in zip(targets, shapes, strict=True))
-        print(f"{label:34} {f'turns {turns} ms' if turns else 'in order':12} | {'  '.join(words)}", flush=True)
+        print(
+            f"{label:34} {f'turns {turns} ms' if turns else 'in order':12} | {'  '.join(words)}", flush=True
+        )
     return good
 
 
@@ -201,7 +209,17 @@ def live(maker: Maker) -> bool:
 def launch_cost(slot: Slot, library: Path, runs: int) -> float:
     """Median CPU nanoseconds of a launch, one thread."""
     done = subprocess.run(
-        [slot.bench.build / "tests/bench", "--ops", "launch", "--runs", str(runs), "--ms", "20", "--grid", "1"],
+        [
+            slot.bench.build / "tests/bench",
+            "--ops",
+            "launch",
+            "--runs",
+            str(runs),
+            "--ms",
+            "20",
+            "--grid",
+            "1",
+        ],
         env=slot.bench.environment() | {"LD_LIBRARY_PATH": str(library)},
         capture_output=True,
         text=True,
@@ -243,7 +261,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--build", type=Path, default=HOUSE / "build" / "c", help="build folder")
     parser.add_argument("--part", choices=parts, action="append", help="only this part; may be repeated")
-    parser.add_argument("--cell", type=cell, action="append", help="of the table: SHAPE,MULTIPROCESSORS,LIMIT")
+    parser.add_argument(
+        "--cell", type=cell, action="append", help="of the table: SHAPE,MULTIPROCESSORS,LIMIT"
+    )
     parser.add_argument("--seconds", type=int, default=10, help="windows of 1 s per cell")
     parser.add_argument("--short", action="store_true", help="few cells, few seconds")
     chosen = parser.parse_args()

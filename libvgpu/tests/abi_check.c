@@ -53,6 +53,16 @@ SAME_SIZE(gaia_cu_map_info, CUarrayMapInfo);
 SAME_PLACE(gaia_cu_map_info, operation, CUarrayMapInfo, memOperationType);
 SAME_PLACE(gaia_cu_map_info, handle, CUarrayMapInfo, memHandle.memHandle);
 
+SAME(GAIA_CU_NOT_READY, CUDA_ERROR_NOT_READY);
+SAME(GAIA_CU_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+SAME(GAIA_CU_CAPTURE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED);
+SAME(GAIA_CU_STREAM_LEGACY, (uintptr_t)CU_STREAM_LEGACY);
+SAME(GAIA_CU_STREAM_PER_THREAD, (uintptr_t)CU_STREAM_PER_THREAD);
+SAME_SIZE(gaia_cu_launch_config, CUlaunchConfig);
+SAME_PLACE(gaia_cu_launch_config, stream, CUlaunchConfig, hStream);
+SAME_SIZE(gaia_cu_launch_params, CUDA_LAUNCH_PARAMS);
+SAME_PLACE(gaia_cu_launch_params, stream, CUDA_LAUNCH_PARAMS, hStream);
+
 SAME(GAIA_NVML_INSUFFICIENT_SIZE, NVML_ERROR_INSUFFICIENT_SIZE);
 SAME(GAIA_NVML_NOT_FOUND, NVML_ERROR_NOT_FOUND);
 SAME(GAIA_NVML_FUNCTION_NOT_FOUND, NVML_ERROR_FUNCTION_NOT_FOUND);
@@ -88,4 +98,18 @@ TAKES(cuCtxCreate_v4, CUcontext *, CUctxCreateParams *, unsigned, CUdevice);
 TAKES(cuGreenCtxCreate, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
 TAKES(cuGraphAddNode_v2, CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t,
       CUgraphNodeParams *);
+TAKES(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+      CUstream, void **, void **);
+TAKES(cuLaunchKernelEx, const CUlaunchConfig *, CUfunction, void **, void **);
+TAKES(cuLaunchCooperativeKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+      unsigned, CUstream, void **);
+TAKES(cuLaunchCooperativeKernelMultiDevice, CUDA_LAUNCH_PARAMS *, unsigned, unsigned);
+TAKES(cuLaunch, CUfunction);
+TAKES(cuLaunchGrid, CUfunction, int, int);
+TAKES(cuLaunchGridAsync, CUfunction, int, int, CUstream);
+TAKES(cuStreamEndCapture, CUstream, CUgraph *);
+TAKES(cuStreamDestroy_v2, CUstream);
+TAKES(cuThreadExchangeStreamCaptureMode, CUstreamCaptureMode *);
+TAKES(cuEventRecord, CUevent, CUstream);
+TAKES(cuStreamGetCtx, CUstream, CUcontext *);
 TAKES(cuGetProcAddress_v2, const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);

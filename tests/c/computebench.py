@@ -1,4 +1,4 @@
-"""Tenants of a simulated card, and the shares of its time that they got, read from the card's own timeline."""
+"""Tenants of a simulated card, and the shares that they got, read from the card's own timeline."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Slot:
 
     def meter(self) -> list[tuple[int, int, int, int]]:
         """What its processes say: pid, GPU time paid, time waited, launches."""
-        rows = [tuple(map(int, line.split()[1:])) for line in self.bench.page("meter", self.path).splitlines()]
+        rows = [
+            tuple(map(int, line.split()[1:])) for line in self.bench.page("meter", self.path).splitlines()
+        ]
         return [(row[0], row[1], row[2], row[3]) for row in rows if row[0]]
 
     def tenant(self, **options: object) -> Tenant:
@@ -102,7 +104,8 @@ class Tenant:
         """Let it stop; what it says of itself."""
         out, _ = self.process.communicate(timeout=30)
         words = out.split()
-        assert len(words) == 3 and self.process.returncode == 0, (out, self.process.returncode)
+        assert self.process.returncode == 0, out
+        assert len(words) == 3, out
         return Result(*map(int, words))
 
 

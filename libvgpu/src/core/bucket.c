@@ -16,9 +16,11 @@ struct gaia_pace gaia_pace_read(const struct gaia_limits *limits, unsigned card,
         rate = gaia_peek(&words->guarantee_ppm);
     pace.rate = rate < GAIA_FULL_PPM ? rate : GAIA_FULL_PPM;
     pace.depth = burst && rate ? gaia_bucket_price(burst, pace.rate) : GAIA_DEPTH_NS;
-    if (elastic && pace.depth < GAIA_ELASTIC_DEPTH_NS)
-        pace.depth = GAIA_ELASTIC_DEPTH_NS;
     pace.limited = rate < GAIA_FULL_PPM;
+    if (elastic && !pace.limited)
+        pace.depth = 0; /* whoever has the whole card saves nothing up for when a neighbour comes back */
+    else if (elastic && pace.depth < GAIA_ELASTIC_DEPTH_NS)
+        pace.depth = GAIA_ELASTIC_DEPTH_NS;
     pace.metered = pace.limited || elastic;
     return pace;
 }

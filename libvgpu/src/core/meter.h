@@ -9,7 +9,8 @@
 
 #define GAIA_LANES 64   /* streams in use at one time that are measured one by one; a power of two */
 #define GAIA_MARKERS 32 /* events in flight per stream; a power of two */
-#define GAIA_EXECS 64   /* graphs whose cost is remembered; a power of two */
+#define GAIA_MOST_CREDITS 4096
+#define GAIA_EXECS 64 /* graphs whose cost is remembered; a power of two */
 
 /* Whether the stream was busy when the watcher, at a moment of its own, ended a stretch. */
 enum gaia_glance { GAIA_GLANCE_NONE, GAIA_GLANCE_BUSY, GAIA_GLANCE_IDLE };
@@ -60,6 +61,7 @@ struct gaia_meter_card {
     struct gaia_pace pace; /* as last read: in force while no page can be read */
     gaia_word paid;        /* stands in for the slot's word meanwhile */
     uint64_t cost;         /* GPU ns of a launch, moving mean; 0 = never measured */
+    uint64_t trust;        /* credits that may be given at once */
     bool surprised;        /* the last launch measured cost much more than the mean */
     uint64_t in_flight;    /* GPU ns charged for work that has not been measured yet */
 };

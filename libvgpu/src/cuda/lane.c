@@ -13,10 +13,7 @@ bool gaia_lane_idle(const struct gaia_lane *lane) {
 
 static void take_over(struct gaia_process *self, const struct gaia_driver *driver, struct gaia_lane *lane,
                       const struct gaia_work *work, uint64_t tag, gaia_cu_object context, unsigned card) {
-    /* events belong to a context */
-    if (lane->context != context)
-        gaia_lane_drop(self, driver, lane, true);
-    lane->first = lane->next = 0;
+    gaia_lane_drop(self, driver, lane, lane->context != context); /* events belong to a context */
     lane->blind_until = 0;
     lane->stream = work->stream;
     lane->context = context;

@@ -1,9 +1,7 @@
 /* meter.c - a launch asks: which card, at what rate, when. */
 #include "cuda/meter.h"
-#include <sys/types.h>
 
-#define CREDIT_NS UINT64_C(250000) /* of estimated work that may go without asking again */
-#define MOST_CREDITS UINT64_C(4096)
+#define CREDIT_NS UINT64_C(250000)      /* of estimated work that may go without asking again */
 #define IN_FLIGHT_NS UINT64_C(40000000) /* at the whole card, in proportion below */
 #define LONGEST_NS UINT64_C(1000000000) /* no launch waits longer */
 #define LOOK_NS UINT64_C(10000000)      /* a waiting launch looks again at least so often */
@@ -49,23 +47,19 @@ static void try_gate(struct gaia_process *self) {
     atomic_store_explicit(&self->meter.gate, &limits->sequence, memory_order_release);
 }
 
-/* The card behind DEVICE, its pace read anew where there is a page to read. */
-static bool find_card(struct gaia_process *self, const struct gaia_driver *driver, gaia_cu_device device,
-                      uint64_t now, unsigned *card) {
-    int error = 0, found = -1;
-    struct gaia_process *entered = gaia_process_enter();
-    unsigned remembered = (unsigned)device % GAIA_DEVICES;
-    if (entered)
+/* The card behind DEVICE, its pace read anew where there is a page to read. One that was never known has a
+ * pace of zeros, which is hardly any. */
+static unsigned find_card(struct gaia_process *self, const struct gaia_driver *driver, gaia_cu_device device,
+                          uint64_t now) {
+    int error, found = -1;
+    uint8_t *remembered = &self->meter.card_of_device[(unsigned)device % GAIA_DEVICES];
+    if (gaia_process_enter())
         found = gaia_card(self, driver, device, &error);
-    if (found >= 0) {
-        *card = (unsigned)found;
-        self->meter.card[*card].pace = gaia_pace_read(self->limits, *card, now);
-        self->meter.card_of_device[remembered] = (uint8_t)(*card + 1);
-        return true;
-    }
-    *card = self->meter.card_of_device[remembered];
-    *card = *card ? *card - 1 : 0; /* never known: a pace of zeros, which is hardly any */
-    return error == 0;
+    if (found < 0)
+        return *remembered ? *remembered - 1u : 0;
+    *remembered = (uint8_t)(found + 1);
+    self->meter.card[found].pace = gaia_pace_read(self->limits, (unsigned)found, now);
+    return (unsigned)found;
 }
 
 static uint64_t tag_of(struct gaia_process *self, const struct gaia_work *work, gaia_cu_object context) {
@@ -90,7 +84,7 @@ static uint64_t must_wait(struct gaia_process *self, const struct gaia_work *wor
                           uint64_t now, bool *debt) {
     struct gaia_meter *meter = &self->meter;
     struct gaia_meter_card *c = &meter->card[card];
-    uint64_t wait = c->pace.limited ? gaia_bucket_wait(paid(self, card), now) : 0;
+    uint64_t wait = c->pace.rate < GAIA_FULL_PPM ? gaia_bucket_wait(paid(self, card), now) : 0;
     *debt = wait != 0;
     if (wait)
         return wait < LOOK_NS ? wait : LOOK_NS;
@@ -161,8 +155,8 @@ static uint64_t credits_for(struct gaia_process *self, const struct gaia_work *w
         lane != &meter->lane[gaia_lane_home(tag)] || lane->granted)
         return 0;
     uint64_t most = CREDIT_NS / work->cost;
-    if (most > MOST_CREDITS)
-        most = MOST_CREDITS;
+    if (most > meter->card[lane->card].trust)
+        most = meter->card[lane->card].trust;
     meter->dice = meter->dice * UINT64_C(6364136223846793005) + 1442695040888963407u;
     return most < 2 ? most : most - (meter->dice >> 33) % (most / 2 + 1);
 }
@@ -193,33 +187,49 @@ static void pay(struct gaia_process *self, const struct gaia_driver *driver, str
     lane->open_exec = work->exec;
 }
 
+/* With the lock held. More streams in use at once than can be told apart: wait for one to be done. */
+static struct gaia_lane *lane_for(struct gaia_process *self, const struct gaia_driver *driver,
+                                  const struct gaia_work *work, gaia_cu_object context, unsigned card) {
+    struct gaia_meter *meter = &self->meter;
+    struct gaia_lane *lane;
+    uint64_t tag = tag_of(self, work, context);
+    for (uint64_t waited = 0; waited < LONGEST_NS; waited += QUEUE_NS) {
+        if ((lane = gaia_lane_of(self, work, tag, context, card)) != NULL)
+            return lane;
+        gaia_watch(self);
+        for (unsigned i = 0; i < GAIA_LANES; i++)
+            if (meter->lane[i].context == context)
+                gaia_lane_settle(self, driver, &meter->lane[i], false, gaia_prim_now());
+        wait(self, card, QUEUE_NS);
+    }
+    gaia_card_use(self, card, gaia_prim_now(), (int64_t)meter->card[card].cost);
+    return NULL;
+}
+
 void gaia_work_ask(struct gaia_work *work) {
     const struct gaia_driver *driver = gaia_driver();
     struct gaia_process *self = gaia_process_state();
     gaia_cu_object context = NULL;
     gaia_cu_device device;
-    unsigned card;
     work->lane = NULL;
     if (!self || driver->cuCtxGetDevice(&device) != GAIA_CU_SUCCESS ||
         driver->cuCtxGetCurrent(&context) != GAIA_CU_SUCCESS)
         return; /* the driver says why */
     if (any_captures(self) && capturing(driver, work))
         return;
-    if (!find_card(self, driver, device, gaia_prim_now(), &card))
-        return;
-    if (!self->meter.card[card].pace.metered && gaia_process_place(self)) {
-        try_gate(self);
+    unsigned card = find_card(self, driver, device, gaia_prim_now());
+    const struct gaia_pace *pace = &self->meter.card[card].pace;
+    if (!pace->metered && pace->rate >= GAIA_FULL_PPM) {
+        if (gaia_process_place(self))
+            try_gate(self);
         return;
     }
-    if (self->meter.card[card].pace.rate >= GAIA_FULL_PPM && !self->meter.card[card].pace.metered)
-        return;
     int mode = relax(self, driver);
     gaia_lock_take(&self->meter.lock);
-    struct gaia_lane *lane = gaia_lane_of(self, work, tag_of(self, work, context), context, card);
-    if (lane) {
-        work->self = self;
-        work->lane = lane;
-        lane->users++;
+    work->self = self;
+    work->lane = lane_for(self, driver, work, context, card);
+    if (work->lane) {
+        work->lane->users++;
         wait_for_turn(self, driver, work, card);
         pay(self, driver, work, card);
     }

@@ -6,6 +6,7 @@
 #define SHORT_NS                                                                                             \
     UINT64_C(50000) /* host time between two markers that says little about the pause before work */
 #define LEAST_NS UINT64_C(100)
+#define LEAST_PART 8
 #define LONG_NS UINT64_C(500000) /* the watcher does not miss such a kernel */
 #define LEFT_NS UINT64_C(100000)
 
@@ -38,8 +39,6 @@ uint64_t gaia_cost(const struct gaia_meter *meter, unsigned card, uint64_t exec)
 static uint64_t mean(uint64_t old, uint64_t sample, uint64_t launches, bool *surprised) {
     if (sample < LEAST_NS)
         sample = LEAST_NS;
-    if (old == 0)
-        return sample;
     /* Twice in a row much more than the mean: other work has begun. Once: a rare long kernel among short
      * ones, which is measured where it runs; the mean is for the short ones. */
     bool before = *surprised;
@@ -52,17 +51,27 @@ static uint64_t mean(uint64_t old, uint64_t sample, uint64_t launches, bool *sur
     return sample > old ? old + (sample - old) * weight / 16 : old - (old - sample) * weight / 16;
 }
 
-static void learn(struct gaia_meter *meter, unsigned card, const struct gaia_marker *marker, uint64_t ns) {
+/* NS is what the stretch took, FRESH the part of it that no other stream or process has paid for. Work that
+ * runs beside others' looks cheap, down to nothing, but one that is taken for free would get thousands of
+ * credits; hence no less than a part of what it took, and no more credits than twice as many as went well. */
+static void learn(struct gaia_meter *meter, unsigned card, const struct gaia_marker *marker, uint64_t ns,
+                  uint64_t fresh) {
+    struct gaia_meter_card *c = &meter->card[card];
     uint64_t launches = marker->launches ? marker->launches : 1;
+    uint64_t sample = (fresh > ns / LEAST_PART ? fresh : ns / LEAST_PART) / launches;
     if (marker->exec) {
         struct gaia_meter_exec *known = exec_of(meter, marker->exec);
         bool surprised = true;
         known->cost =
-            mean(known->exec == marker->exec ? known->cost : 0, ns / launches, launches, &surprised);
+            known->exec == marker->exec ? mean(known->cost, sample, launches, &surprised) : ns / launches;
         known->exec = marker->exec;
-    } else
-        meter->card[card].cost =
-            mean(meter->card[card].cost, ns / launches, launches, &meter->card[card].surprised);
+        return;
+    }
+    if (c->cost == 0)
+        c->cost = ns / launches > LEAST_NS ? ns / launches : LEAST_NS;
+    else
+        c->cost = mean(c->cost, sample, launches, &c->surprised);
+    c->trust = c->surprised ? 1 : c->trust < GAIA_MOST_CREDITS / 2 ? 2 * c->trust + 1 : GAIA_MOST_CREDITS;
 }
 
 /* ---- measuring ---------------------------------------------------------------------------------- */
@@ -113,9 +122,10 @@ static void measured(struct gaia_process *self, const struct gaia_driver *driver
         uint64_t at = gaia_sum(lane->at_ns, span + marker->lag_ns);
         lane->at_ns = at < marker->host_ns ? marker->host_ns : at < now ? at : now;
         bool whole = ns == span && marker->glance == GAIA_GLANCE_NONE;
-        ns = fresh(self, lane, lane->at_ns, ns);
+        uint64_t own = fresh(self, lane, lane->at_ns, ns);
         if (whole)
-            learn(meter, lane->card, marker, ns);
+            learn(meter, lane->card, marker, ns, own);
+        ns = own;
     } else if (ns == 0) /* no estimate either: since the work before it */
         ns = now > lane->moved_ns ? now - lane->moved_ns : 0;
     gaia_card_landed(&meter->card[lane->card], marker->charged);

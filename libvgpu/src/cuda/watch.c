@@ -34,7 +34,9 @@ static bool tick(struct gaia_process *self, const struct gaia_driver *driver) {
         gaia_lane_collect(self, lane, now);
         if (lane->open_launches && lane->submitting == 0 && here)
             gaia_lane_mark(driver, lane, true, glance(driver, lane));
-        more |= !gaia_lane_idle(lane);
+        /* what only its own thread can close is no reason to stay awake */
+        more |= lane->per_thread ? gaia_lane_pending(lane) && lane->blind_ns == 0
+                                 : gaia_lane_pending(lane) || (lane->open_launches && here);
     }
     if (current)
         driver->cuCtxSetCurrent(NULL); /* a context that is current somewhere is not destroyed in full */
@@ -79,12 +81,19 @@ bool gaia_watch(struct gaia_process *self) {
     return meter->watch == GAIA_WATCH_RUNS;
 }
 
-/* Before the driver takes itself apart. Whoever holds the lock is inside it for microseconds. */
+/* Before the driver takes itself apart: once the lock was ours, the watcher is outside the driver for good.
+ * Launches of other exit handlers go on asking, and settle by themselves. */
 __attribute__((destructor)) static void end(void) {
     struct gaia_process *self = gaia_process_known();
     if (!self || self->meter.watch != GAIA_WATCH_RUNS)
         return;
     atomic_store_explicit(&self->meter.ended, true, memory_order_relaxed);
-    for (unsigned tries = 0; tries < 100 && !gaia_lock_try(&self->meter.lock); tries++)
-        gaia_prim_sleep(TICK_NS / 10);
+    for (unsigned tries = 0; tries < 100; tries++) {
+        if (gaia_lock_try(&self->meter.lock)) {
+            self->meter.watch = GAIA_WATCH_FAILED;
+            gaia_lock_drop(&self->meter.lock);
+            return;
+        }
+        gaia_prim_sleep(TICK_NS / 10); /* the holder may have been a thread that is no more */
+    }
 }
