@@ -2,7 +2,9 @@
 # Prints every table of benchmarks/, one after the other.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for program in interposer placement resize start; do
+for program in interposer placement resize start compute; do
     printf '\n== %s\n' "$program"
-    .venv/bin/python "benchmarks/$program.py" "$@"
+    options=()
+    if [ "$program" = compute ]; then options=(--short); fi # the full table takes an hour
+    .venv/bin/python "benchmarks/$program.py" "${options[@]}"
 done
