@@ -12,7 +12,7 @@ import structlog
 from gaia_plugin.agent import elastic
 from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.meter import Meter
-from gaia_plugin.agent.truth import CardTruth
+from gaia_plugin.agent.truth import STEP, CardTruth
 from gaia_plugin.api import models
 from gaia_plugin.ledger import SliceRecord, SlotRecord
 from gaia_plugin.slots import limits
@@ -20,7 +20,7 @@ from gaia_plugin.slots.counters import read_counters
 from gaia_plugin.slots.directory import SlotDirectories
 from gaia_plugin.slots.pages import PageDamaged
 
-EVERY: Final = 0.15
+EVERY: Final = STEP
 """Seconds between two steps."""
 
 SUDDEN: Final = 50_000

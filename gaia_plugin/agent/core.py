@@ -250,8 +250,8 @@ class Core:
     def share(self) -> None:
         """Divide the cards' time anew, and leave a sign of life in every page.
 
-        The sign is left here as well as in `heartbeat`'s own loop, which may wait for a slow driver:
-        without it an elastic slot would fall back to its guarantee.
+        The sign is left in this loop because it never waits for a slow driver: without it an elastic
+        slot would fall back to its guarantee.
         """
         records = self.ledger.slots()
         for record in records:

@@ -138,8 +138,3 @@ def in_order(
 
 def _worth(before: int | None, after: int) -> bool:
     return before is None or abs(after - before) >= SMALLEST_CHANGE or (after != before and after >= MEASURED)
-
-
-def ceiling_of(guarantee: int, maximum: int, card: int) -> int:
-    """Return how far an elastic slot may go: its own maximum and the card's, never below its guarantee."""
-    return max(guarantee, min(maximum, card))

@@ -51,7 +51,7 @@ async def drain(node: LocalNode) -> None:
 
 
 async def share(node: LocalNode) -> None:
-    """Divide the cards' time anew among the slots."""
+    """Divide the cards' time anew among the slots, and leave a sign of life in each page."""
     await node.do(node.core.share)
 
 
@@ -69,12 +69,8 @@ async def observe(node: LocalNode) -> None:
 
 
 def _claims(node: LocalNode) -> list[tuple[SlotRecord, Usage]]:
-    """Read what all slots claim; leave a sign of life in each page on the way."""
-    found = []
-    for record in node.core.ledger.slots():
-        node.core.heartbeat(record)
-        found.append((record, node.core.directories.usage(record.slot)))
-    return found
+    """Read what all slots claim."""
+    return [(record, node.core.directories.usage(record.slot)) for record in node.core.ledger.slots()]
 
 
 def _account(node: LocalNode, before: list[tuple[SlotRecord, Usage]], figures: Figures) -> list[str]:

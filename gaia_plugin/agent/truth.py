@@ -12,6 +12,8 @@ from typing import Final
 
 from gaia_plugin.agent.gauge import Answer
 
+STEP: Final = 0.15
+"""Seconds between two steps."""
 YOUNG: Final = 1.0
 """Seconds for which a figure holds."""
 PATIENCE: Final = 3.0
@@ -63,7 +65,7 @@ class CardTruth:
     @property
     def covers(self) -> float:
         """Return how many seconds back the newest figures may reach, and a step more for their way."""
-        return 0.15 + min(self.elapsed, YOUNG)
+        return STEP + min(self.elapsed, YOUNG)
 
     def of(self, pids: Iterable[int], now: float) -> int | None:
         """Return what these processes use in all, in ppm; None where nothing young is known."""

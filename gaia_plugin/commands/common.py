@@ -13,6 +13,7 @@ import typer
 from gaia_plugin.errors import Unusable
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from gaia_plugin.api.client import NodeClient
@@ -119,10 +120,14 @@ def with_state(state: Path, items: Iterable[Any]) -> list[dict[str, Any]]:
 
 def print_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table of text; the first column is never cut."""
+    console().print(table_of(heading, columns, rows))
+
+
+def console() -> Console:
+    """Return where tables go: as wide as the terminal, or 200 columns where there is none."""
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
-    console.print(table_of(heading, columns, rows))
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
 
 
 def table_of(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -14,6 +14,7 @@ from gaia_plugin.commands.common import (
     JsonOption,
     StateOption,
     agents,
+    console,
     memory,
     print_json,
     table_of,
@@ -66,18 +67,16 @@ def _plain(found: Found) -> list[dict[str, object]]:
 
 
 def _print(found: Found) -> None:
-    from rich.console import Console
-
     if not any(listed for _, listed in found):
         sys.stdout.write(f"{NONE}\n")
         return
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
+    screen = console()
     for part in _tables(found):
-        console.print(part)
+        screen.print(part)
 
 
 def _follow(state: Path | None, found: Found, json: bool) -> None:
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.live import Live
     from rich.markup import escape
 
@@ -91,7 +90,7 @@ def _follow(state: Path | None, found: Found, json: bool) -> None:
                 found = _look(state)
             except (Refusal, Unusable):
                 found = []  # an agent may come back; programs see that there is none now
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False)
+    screen = console()
 
     def shown() -> list[RenderableType]:
         try:
@@ -99,13 +98,13 @@ def _follow(state: Path | None, found: Found, json: bool) -> None:
         except (Refusal, Unusable) as error:
             return [escape(str(error))]
 
-    if not console.is_terminal:  # a live table is drawn over itself; a file gets one table after another
+    if not screen.is_terminal:  # a live table is drawn over itself; a file gets one table after another
         while True:
             for part in shown():
-                console.print(part)
+                screen.print(part)
             sys.stdout.flush()
             time.sleep(EVERY)
-    with Live(Group(*(_tables(found) or [NONE])), console=console, auto_refresh=False) as live:
+    with Live(Group(*(_tables(found) or [NONE])), console=screen, auto_refresh=False) as live:
         while True:
             time.sleep(EVERY)
             live.update(Group(*shown()), refresh=True)
