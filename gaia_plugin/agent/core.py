@@ -278,7 +278,6 @@ class Core:
             announced = {part.card: usage.pending(i) or 0 for i, part in enumerate(record.slices)}
         return Claim(
             slot=slot,
-            socket=self.directory(slot) / paths.SLOT_SOCKET,
             generation=record.generation,
             cards=tuple(part.card for part in record.slices),
             announced=announced,

@@ -22,7 +22,7 @@ from gaia_plugin.agent.core import Core
 from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.lock import LOCKED, StateLock, Taken
 from gaia_plugin.agent.node import LocalNode
-from gaia_plugin.agent.readings import Reader
+from gaia_plugin.agent.readings import Reader, inventory
 from gaia_plugin.errors import Refusal, Unusable
 from gaia_plugin.gpu import Gpus
 from gaia_plugin.gpu.nvml import Nvml
@@ -90,13 +90,13 @@ def _locked(state: Path, driver: Path | None, idle_exit: float | None, compute_c
         core = _core(state, directory, gpus, compute_ceiling)
         stack.callback(core.close)
         _tell_who(state, directory)
-        asyncio.run(_run(core, Reader(gpus), idle_exit))
+        asyncio.run(_run(core, Reader(gpus, core.directories.members), idle_exit))
     return 0
 
 
 def _core(state: Path, driver: Path, gpus: Gpus, compute_ceiling: int) -> Core:
-    inventory = Reader(gpus).inventory()
-    context = context_bytes(state, driver, inventory.cards, gpus)
+    found = inventory(gpus)
+    context = context_bytes(state, driver, found.cards, gpus)
     directories = SlotDirectories(
         state,
         paths.shadow("local"),
@@ -104,7 +104,7 @@ def _core(state: Path, driver: Path, gpus: Gpus, compute_ceiling: int) -> Core:
         compute_ceiling=compute_ceiling * limits.PPM_OF_CORE,
     )
     ledger = Ledger(state / "ledger.sqlite")
-    return Core(state, driver, inventory, ledger, directories, context, Gauge(gpus))
+    return Core(state, driver, found, ledger, directories, context, Gauge(gpus))
 
 
 def _tell_who(state: Path, driver: Path) -> None:

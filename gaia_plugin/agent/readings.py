@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
 from gaia_plugin.errors import Refusal
 from gaia_plugin.gpu import Gpus, Topology
 from gaia_plugin.ledger import CardCapacity
+from gaia_plugin.slots.members import Members
 from gaia_plugin.units import units_down
 
 log = structlog.get_logger(__name__)
@@ -37,7 +36,6 @@ class Claim:
     """
 
     slot: str
-    socket: Path
     generation: int
     cards: tuple[str, ...]
     announced: Mapping[str, int] | None
@@ -45,29 +43,40 @@ class Claim:
     holding: Mapping[str, frozenset[int]]
 
 
-class Reader:
-    """Asks the driver. A card that gives no answer is left out of every answer here."""
+def inventory(gpus: Gpus) -> Inventory:
+    """Return the cards: what a card has is what its driver does not keep, in whole units.
 
-    def __init__(self, gpus: Gpus) -> None:
+    Raises:
+        Refusal, Unusable: the driver does not answer at all.
+    """
+    cards = tuple(
+        CardCapacity(
+            uuid=card.uuid,
+            index=card.index,
+            name=card.name,
+            units=max(0, units_down(card.memory_total - card.memory_reserved)),
+            healthy=card.healthy,
+        )
+        for card in gpus.cards()
+    )
+    return Inventory(cards, gpus.topology())
+
+
+class Reader:
+    """Asks the driver. A card that gives no answer is left out of every answer here.
+
+    Args:
+        gpus: the driver.
+        members: knows the slots' processes.
+    """
+
+    def __init__(self, gpus: Gpus, members: Members) -> None:
         self._gpus = gpus
+        self._members = members
 
     def inventory(self) -> Inventory:
-        """Return the cards: what a card has is what its driver does not keep, in whole units.
-
-        Raises:
-            Refusal, Unusable: the driver does not answer at all.
-        """
-        cards = tuple(
-            CardCapacity(
-                uuid=card.uuid,
-                index=card.index,
-                name=card.name,
-                units=max(0, units_down(card.memory_total - card.memory_reserved)),
-                healthy=card.healthy,
-            )
-            for card in self._gpus.cards()
-        )
-        return Inventory(cards, self._gpus.topology())
+        """Return the cards, see `inventory`."""
+        return inventory(self._gpus)
 
     def used(self, cards: Iterable[str]) -> dict[str, int]:
         """Return the bytes in use by card, by whomever."""
@@ -97,7 +106,7 @@ class Reader:
         """
         figures = self.figures(claim.cards)
         on_cards = {pid for listed in figures.values() for pid in listed}
-        members = claim.pids | {pid for pid in on_cards if started_in(pid, claim.socket)}
+        members = claim.pids | {pid for pid in on_cards if self._members.contains(claim.slot, pid)}
         sums: dict[str, int | None] = {}
         for uuid, listed in figures.items():
             mine = [figure for pid, figure in listed.items() if pid in members]
@@ -105,12 +114,3 @@ class Reader:
             unlisted = claim.holding.get(uuid, frozenset()) - set(listed)
             sums[uuid] = None if None in mine or unlisted else sum(figure or 0 for figure in mine)
         return sums, len(members)
-
-
-def started_in(pid: int, socket: Path) -> bool:
-    """Tell whether the process was started with this slot's environment."""
-    try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
-    return b"GAIA_SLOT_SOCKET=" + os.fsencode(socket) in environ.split(b"\0")

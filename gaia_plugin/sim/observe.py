@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,6 @@ from gaia_plugin.errors import Unusable
 LIBRARY: Final = "libgaia_sim.so"
 _HEAD: Final = 3
 _ROW: Final = 4
-_PID_SHIFT: Final = 42
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,13 @@ class CardTime:
     queued: Mapping[int, int]
 
 
-def observe(state: mmap.mmap, card: int) -> CardTime:
+def observe(state: mmap.mmap, card: int, pid_of: Callable[[int], int]) -> CardTime:
     """Return what `card` of the mapped state has run until now.
+
+    Args:
+        state: as a whole.
+        card: its index.
+        pid_of: tells the pid behind an owner word.
 
     Raises:
         Unusable: the library was not built, or the state is of another version.
@@ -59,7 +63,7 @@ def observe(state: mmap.mmap, card: int) -> CardTime:
     queued: dict[int, int] = {}
     for row in range(words[2]):
         owner, ran, waits, _ = words[_HEAD + row * _ROW : _HEAD + (row + 1) * _ROW]
-        pid = owner >> _PID_SHIFT
+        pid = pid_of(owner)
         executed[pid] = executed.get(pid, 0) + ran
         if waits:
             queued[pid] = queued.get(pid, 0) + waits

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, get_args
 
 from gaia_plugin.errors import Unusable
 from gaia_plugin.sim.observe import CardTime, observe
+from gaia_plugin.sim.places import Places
 from gaia_plugin.sim.probe import state_file
-from gaia_plugin.slots.processes import alive
 
 Habit = Literal["normal", "late", "none", "unsupported"]
 """What NVML says about utilisation, see `Simulation.utilisation`."""
@@ -54,10 +54,11 @@ class Simulation:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory: Final = Path(os.path.abspath(directory))
-        self.state, self._map = _map(self.directory)
+        self.state, self._map, file = _map(self.directory)
         self._words = memoryview(self._map).cast("Q")
         text = self._map[_LAYOUT_AT:_LAYOUT_END].split(b"\0", 1)[0]
         self._layout: Final[dict[str, Any]] = json.loads(text)
+        self._places = Places(self._words, self._layout, file)
 
     def used(self) -> tuple[int, ...]:
         """Return the bytes in use per card, contexts included; the dead count nothing."""
@@ -83,7 +84,7 @@ class Simulation:
         """Return what `card` has run until now, all of it at one instant."""
         if not 0 <= card < self._cards:
             raise ValueError(f"there is no card {card}; they are 0 to {self._cards - 1}")
-        return observe(self._map, card)
+        return observe(self._map, card, self._places.pid)
 
     def executed(self, card: int) -> dict[int, int]:
         """Return the card time in nanoseconds that each process, by pid, has had until now.
@@ -166,11 +167,10 @@ class Simulation:
         return int(trouble["at"] + families.index(family) * trouble["size"] + trouble[word]) // 8
 
     def _process(self, place: int) -> SimProcess | None:
-        layout, bits = self._layout["process"], self._layout["start_bits"]
+        layout = self._layout["process"]
         at = layout["at"] + place * layout["size"]
-        owner = self._words[(at + layout["owner"]) // 8]
-        pid, start = owner >> bits, owner & ((1 << bits) - 1)
-        if owner == 0 or not alive(pid, start):
+        pid = self._places.living(place)
+        if pid is None:
             return None
 
         def row(word: str) -> tuple[int, ...]:
@@ -180,8 +180,11 @@ class Simulation:
         return SimProcess(pid, row("used"), row("context"), row("launches"))
 
 
-def _map(directory: Path) -> tuple[Path, mmap.mmap]:
-    """Map the state file as a user of it: it stays as long as the map does (state.c has the rules)."""
+def _map(directory: Path) -> tuple[Path, mmap.mmap, int]:
+    """Map the state file as a user of it: it stays as long as the map does (state.c has the rules).
+
+    Its descriptor stays open with it, for questions about the locks of places.
+    """
     path = state_file(directory, keep=True)
     for _ in range(_TRIES):
         try:
@@ -192,7 +195,7 @@ def _map(directory: Path) -> tuple[Path, mmap.mmap]:
                 named = os.fstat(handle).st_nlink > 0
                 fcntl.flock(handle, fcntl.LOCK_UN)
                 if named:
-                    return path, mmap.mmap(handle, 0)
+                    return path, mmap.mmap(handle, 0), os.dup(handle)
             finally:
                 os.close(handle)
         except FileNotFoundError:

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from gaia_plugin.ledger.records import CardCapacity, SlotRecord
 from gaia_plugin.shares import Share
 from gaia_plugin.slots import limits, pages
 from gaia_plugin.slots.library import library_version
+from gaia_plugin.slots.members import LocalMembers, Members
 from gaia_plugin.slots.names import safe_name
 from gaia_plugin.slots.usage import Usage, read_usage
 from gaia_plugin.units import MIB
@@ -34,6 +36,7 @@ class SlotDirectories:
         shadows: where the local shadow libraries were installed (`lib/local`).
         context_bytes: charged for a process's context on a card until it has been measured.
         compute_ceiling: ppm of a card's time that its elastic slots may have in all.
+        members: knows the slots' processes; None: those of one machine.
     """
 
     def __init__(
@@ -43,8 +46,10 @@ class SlotDirectories:
         *,
         context_bytes: int = CONTEXT_BYTES,
         compute_ceiling: int = limits.WHOLE_CARD,
+        members: Members | None = None,
     ) -> None:
         self.root = state / "slots"
+        self.members = LocalMembers(self.root) if members is None else members
         self.libraries = state / "lib"
         self._shadows = shadows
         self._context_bytes = context_bytes
@@ -210,7 +215,9 @@ class SlotDirectories:
 
     def usage(self, slot: str) -> Usage:
         """Return what the slot's processes claim; their cards are in the order of its slices."""
-        return read_usage(self.path(slot) / "usage", pages.layout()["cards"])
+        return read_usage(
+            self.path(slot) / "usage", pages.layout()["cards"], partial(self.members.host_pid, slot)
+        )
 
     def pending(self, record: SlotRecord) -> Mapping[str, int] | None:
         """Return the bytes announced by card UUID; None when the usage page is damaged."""

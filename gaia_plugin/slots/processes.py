@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 _DEAD: Final = frozenset("ZXx")
@@ -24,10 +25,13 @@ class Stat:
     start: int
 
 
-def stat(pid: int) -> Stat | None:
+_PROC: Final = Path("/proc")
+
+
+def stat(pid: int, proc: Path = _PROC) -> Stat | None:
     """Return what the kernel says of `pid`; None when there is no such process."""
     try:
-        with open(f"/proc/{int(pid)}/stat", "rb") as file:
+        with open(proc / str(int(pid)) / "stat", "rb") as file:
             text = file.read()
     except (OSError, ValueError):
         return None
@@ -46,9 +50,9 @@ def parse_stat(text: bytes) -> Stat | None:
         return None
 
 
-def start_time(pid: int) -> int | None:
+def start_time(pid: int, proc: Path = _PROC) -> int | None:
     """Return when `pid` started, in clock ticks since boot; None when it is not there or has ended."""
-    found = stat(pid)
+    found = stat(pid, proc)
     return found.start if found is not None and _lives(found) else None
 
 

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gaia_plugin.slots import processes
 from gaia_plugin.slots.pages import layout, owner_of
+from gaia_plugin.slots.processes import alive
+
+HostPid = Callable[[int, int], int | None]
+"""From a process's own pid and start time to its pid on this machine; None when it has ended."""
 
 _WORD: Final = 8
 _LARGEST: Final = (1 << 53) - 1
@@ -39,7 +42,8 @@ class CardUsage:
 class ProcessUsage:
     """The claims of one living process; `cards` are in the order of the slot's slices.
 
-    `place` is its index in both pages and `owner` the word that marks it there.
+    `place` is its index in both pages and `owner` the word that marks it there; `pid` is the one by
+    which this machine knows it, also when it is in a container.
     """
 
     place: int
@@ -65,10 +69,15 @@ class Usage:
         return None if self.damaged else sum(process.cards[card].pending for process in self.processes)
 
 
-def read_usage(path: Path, cards: int, alive: Callable[[int, int], bool] = processes.alive) -> Usage:
+def same_pid(pid: int, start: int) -> int | None:
+    """Return `pid` while it lives: for processes of this process's own pid namespace."""
+    return pid if alive(pid, start) else None
+
+
+def read_usage(path: Path, cards: int, host_pid: HostPid = same_pid) -> Usage:
     """Read the page at `path`, for a slot of `cards` cards.
 
-    Processes that `alive` (pid, start time) denies are left out. What is announced is read before
+    Processes for which `host_pid` says None are left out. What is announced is read before
     what is used, so that bytes on their way from one word to the other count twice, never not at all.
     """
     try:
@@ -77,14 +86,14 @@ def read_usage(path: Path, cards: int, alive: Callable[[int, int], bool] = proce
     except OSError as fault:
         return Usage(damaged=f"it cannot be opened: {fault.strerror}")
     try:
-        return _read(file, cards, alive)
+        return _read(file, cards, host_pid)
     except OSError as fault:
         return Usage(damaged=f"it cannot be read: {fault.strerror}")
     finally:
         os.close(file)
 
 
-def _read(file: int, cards: int, alive: Callable[[int, int], bool]) -> Usage:
+def _read(file: int, cards: int, host_pid: HostPid) -> Usage:
     numbers = layout()
     status, size = os.fstat(file), numbers["usage.bytes"]
     if not stat.S_ISREG(status.st_mode) or status.st_size != size:
@@ -100,19 +109,19 @@ def _read(file: int, cards: int, alive: Callable[[int, int], bool]) -> Usage:
     owners = words[(first + numbers["usage.process.owner"]) // _WORD :: step // _WORD].tolist()
     found = []
     for place, owner in enumerate(owners):
-        if owner == 0 or not alive(*owner_of(owner)):
+        if owner == 0 or (pid := host_pid(*owner_of(owner))) is None:
             continue
         offset = first + place * step
         again = os.pread(file, step, offset)
         if len(again) != step:
             return Usage(damaged="it was cut while it was read")
-        process = _process(place, page[offset : offset + step], again, cards)
+        process = _process(place, pid, page[offset : offset + step], again, cards)
         if process is not None:
             found.append(process)
     return Usage(tuple(found))
 
 
-def _process(place: int, announced: bytes, given: bytes, cards: int) -> ProcessUsage | None:
+def _process(place: int, pid: int, announced: bytes, given: bytes, cards: int) -> ProcessUsage | None:
     """Put a place together from two readings; None when it changed hands between them."""
     numbers = layout()
     before, after = memoryview(announced).cast("Q"), memoryview(given).cast("Q")
@@ -136,5 +145,4 @@ def _process(place: int, announced: bytes, given: bytes, cards: int) -> ProcessU
                 returns=word(before, "returns"),
             )
         )
-    pid, start = owner_of(owner)
-    return ProcessUsage(place, owner, pid, start, tuple(found))
+    return ProcessUsage(place, owner, pid, owner_of(owner)[1], tuple(found))

@@ -25,6 +25,7 @@
 #endif
 
 struct sim_state *sim_state;
+int sim_state_file = -1;
 static char sentence[640];
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
@@ -44,8 +45,8 @@ static void describe(char *out, size_t size) {
     int n = snprintf(
         out, size,
         "{\"cards\":%u,\"card\":{\"at\":%zu,\"size\":%zu,\"used\":%zu,\"peak\":%zu},"
-        "\"process\":{\"at\":%zu,\"size\":%zu,\"count\":%d,\"owner\":%zu,\"image\":%zu,\"card\":%zu,\"card_"
-        "size\":%zu,"
+        "\"process\":{\"at\":%zu,\"size\":%zu,\"count\":%d,\"owner\":%zu,\"image\":%zu,"
+        "\"space\":%zu,\"lock\":%d,\"card\":%zu,\"card_size\":%zu,"
         "\"used\":%zu,\"context\":%zu,\"contexts\":%zu,\"launches\":%zu},\"high_water\":%zu,\"start_bits\":"
         "42,"
         "\"trouble\":{\"at\":%zu,\"size\":%zu,\"fault\":%zu,\"delay\":%zu},"
@@ -54,13 +55,13 @@ static void describe(char *out, size_t size) {
         offsetof(struct sim_card_state, used), offsetof(struct sim_card_state, peak),
         offsetof(struct sim_state, process), sizeof(struct sim_process), SIM_PROCESSES,
         offsetof(struct sim_process, owner), offsetof(struct sim_process, image),
-        offsetof(struct sim_process, card), sizeof(struct sim_process_card),
-        offsetof(struct sim_process_card, used), offsetof(struct sim_process_card, context),
-        offsetof(struct sim_process_card, contexts), offsetof(struct sim_process_card, launches),
-        offsetof(struct sim_state, high_water), offsetof(struct sim_state, trouble),
-        sizeof(struct sim_trouble), offsetof(struct sim_trouble, fault), offsetof(struct sim_trouble, delay),
-        offsetof(struct sim_state, habit.mode), offsetof(struct sim_state, habit.until_ns),
-        offsetof(struct sim_state, habit.delay_ns));
+        offsetof(struct sim_process, space), SIM_PLACE_BYTE, offsetof(struct sim_process, card),
+        sizeof(struct sim_process_card), offsetof(struct sim_process_card, used),
+        offsetof(struct sim_process_card, context), offsetof(struct sim_process_card, contexts),
+        offsetof(struct sim_process_card, launches), offsetof(struct sim_state, high_water),
+        offsetof(struct sim_state, trouble), sizeof(struct sim_trouble), offsetof(struct sim_trouble, fault),
+        offsetof(struct sim_trouble, delay), offsetof(struct sim_state, habit.mode),
+        offsetof(struct sim_state, habit.until_ns), offsetof(struct sim_state, habit.delay_ns));
     for (int i = 0; i < SIM_FAMILIES; i++)
         n += snprintf(out + n, size - (size_t)n, "%s\"%s\"", i ? "," : "", sim_family_name[i]);
     snprintf(out + n, size - (size_t)n, "]}");
@@ -175,7 +176,10 @@ static const char *open_state(const struct sim_config *c) {
     if (!bad)
         lock_use(fd, F_RDLCK); /* where it cannot be had, nobody can remove the file either */
     flock(fd, LOCK_UN);        /* closing would not do: the mapping keeps the file open */
-    close(fd);
+    if (bad)
+        close(fd);
+    else
+        sim_state_file = fd;
     return bad;
 }
 
@@ -195,6 +199,8 @@ __attribute__((visibility("default"))) void gaia_sim_leave(void) {
     if (sim_state) {
         munmap(sim_state, sizeof *sim_state);
         sim_state = NULL;
+        close(sim_state_file);
+        sim_state_file = -1;
         remove_unused(sim_config()->state);
     }
     pthread_mutex_unlock(&opening);

@@ -18,7 +18,8 @@
 #include <stdint.h>
 
 #define SIM_MAGIC UINT64_C(0x314d495341494147) /* "GAIASIM1" */
-#define SIM_LAYOUT_VERSION 2
+#define SIM_LAYOUT_VERSION 3
+#define SIM_PLACE_BYTE 1 /* of the state file: from here on one for each process place, see process.c */
 
 /* families of entry points, for fault injection; the names are in `sim_family_name` */
 enum sim_family {
@@ -66,7 +67,8 @@ struct sim_process_card {
 struct sim_process {
     sim_word owner; /* GAIA_OWNER(pid, start time); 0 = free */
     sim_word image; /* start of the stack: another one after exec, which frees what the pid had */
-    sim_word reserved[6];
+    sim_word space; /* its pid namespace; 0 = not known */
+    sim_word reserved[5];
     struct sim_process_card card[SIM_CARDS];
 };
 
@@ -97,6 +99,9 @@ _Static_assert(SIM_FAMILIES <= 16, "layout");
 
 /* The mapped state; NULL until sim_open() has succeeded once in this process or its parent. */
 extern struct sim_state *sim_state;
+/* Its file, open as long as it is mapped: closing any descriptor of it would drop this process's locks.
+ * -1 where somebody else mapped the state (observe.c). */
+extern int sim_state_file;
 
 /* Map the state, making or renewing the file if need be. Returns NULL, else a sentence why not. */
 const char *sim_open(void);
@@ -116,6 +121,8 @@ void sim_sweep_lightly(void);
 void sim_sweep_if_due(void);
 /* Take a place for this process, or NULL when none is free. */
 struct sim_process *sim_process_take(void);
+/* Tell the pid of a process as seen from this one's pid namespace; false when it is not seen from here. */
+bool sim_process_pid(uint64_t owner, unsigned *pid);
 /* Give back all that a place holds; the place stays taken until its process is gone. */
 void sim_process_empty(struct sim_process *process);
 /* Sum the cards' totals from the words of the processes. */

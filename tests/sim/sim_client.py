@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,9 @@ def run_code(driver: Path, code: str, **environ: str) -> Any:
 class Client:
     """A running program that one can talk to, and kill."""
 
-    def __init__(self, driver: Path, **environ: str) -> None:
+    def __init__(self, driver: Path, *, before: Sequence[str] = (), **environ: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + SERVE],
+            [*before, sys.executable, "-c", PREAMBLE + SERVE],
             env=environment(driver, **environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

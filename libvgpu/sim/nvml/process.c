@@ -1,5 +1,4 @@
 /* process.c - which processes have a context on a card. */
-#include "gaia_pages.h"
 #include "nvml.h"
 
 struct record1 {
@@ -27,10 +26,11 @@ static nvmlReturn_t list(unsigned card, unsigned *count, void *out, size_t size)
     for (uint64_t i = 0; i < places && i < SIM_PROCESSES; i++) {
         const struct sim_process *p = &sim_state->process[i];
         uint64_t owner = atomic_load(&p->owner);
-        if (!owner || atomic_load(&p->card[card].contexts) == 0)
+        unsigned pid;
+        if (!owner || atomic_load(&p->card[card].contexts) == 0 || !sim_process_pid(owner, &pid))
             continue;
         if (n < room) {
-            struct detail d = {GAIA_OWNER_PID(owner), atomic_load(&p->card[card].used), ~0u, ~0u, 0};
+            struct detail d = {pid, atomic_load(&p->card[card].used), ~0u, ~0u, 0};
             memcpy((char *)out + n * size, &d, size);
         }
         n++;

@@ -1,5 +1,4 @@
 /* utilisation.c - how busy the cards are, from the samples that the timelines leave (samples.c). */
-#include "gaia_pages.h"
 #include "nvml.h"
 
 static unsigned percent(uint64_t ns) {
@@ -59,8 +58,10 @@ static nvmlReturn_t uses(unsigned card, struct use *out, unsigned *count, unsign
     nvmlReturn_t result = sim_window_shown(t, &end);
     for (uint64_t i = t->samples; result == NVML_SUCCESS && i-- > oldest(t);) {
         const struct sim_sample *s = &t->sample[i % SIM_SAMPLES];
-        unsigned pid = GAIA_OWNER_PID(s->owner), sm = percent(s->ns), k = 0;
+        unsigned pid, sm = percent(s->ns), k = 0;
         unsigned long long stamp = (s->at + epoch) / 1000;
+        if (!sim_process_pid(s->owner, &pid))
+            continue;
         while (k < n && pids[k] != pid)
             k++;
         if (s->at > end || stamp <= since || sm == 0 || k < n)

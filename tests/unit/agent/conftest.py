@@ -16,7 +16,7 @@ import pytest
 
 from gaia_plugin.agent.core import Core
 from gaia_plugin.agent.node import LocalNode
-from gaia_plugin.agent.readings import Reader
+from gaia_plugin.agent.readings import Reader, inventory
 from gaia_plugin.errors import Code, Refusal
 from gaia_plugin.gpu import Card, Topology, Use
 from gaia_plugin.ledger import Ledger
@@ -107,12 +107,14 @@ def start_node(tmp_path: Path, gpus: PlayedGpus) -> LocalNode:
     core = Core(
         state,
         driver,
-        Reader(gpus).inventory(),
+        inventory(gpus),
         Ledger(state / "ledger.sqlite"),
         SlotDirectories(state, shadows, context_bytes=CONTEXT),
         CONTEXT,
     )
-    return LocalNode(core, Reader(gpus), ThreadPoolExecutor(1), ThreadPoolExecutor(1))
+    return LocalNode(
+        core, Reader(gpus, core.directories.members), ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    )
 
 
 async def end_node(node: LocalNode) -> None:

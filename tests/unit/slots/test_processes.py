@@ -48,7 +48,7 @@ def test_what_is_no_stat_is_nothing(text: bytes) -> None:
 def test_a_zombie_lives_only_while_its_threads_do(
     monkeypatch: pytest.MonkeyPatch, state: str, threads: int, lives: bool
 ) -> None:
-    monkeypatch.setattr(processes, "stat", lambda pid: processes.Stat("x", state, threads, 9))
+    monkeypatch.setattr(processes, "stat", lambda pid, proc: processes.Stat("x", state, threads, 9))
     assert alive(1, 9) is lives
 
 

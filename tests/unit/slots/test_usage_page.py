@@ -72,32 +72,32 @@ def test_bytes_on_their_way_are_never_missed(page: Path, me: int) -> None:
     """Between the two readings a process turns what it announced into what it uses."""
     put(page, 0, me, c0=(100, 50, 1))
 
-    def alive(pid: int, start: int) -> bool:
+    def host_pid(pid: int, start: int) -> int | None:
         put(page, 0, me, c0=(150, 0, 1))
-        return True
+        return pid
 
-    usage = read_usage(page, 1, alive)
+    usage = read_usage(page, 1, host_pid)
     assert usage.used(0) + (usage.pending(0) or 0) == 200
 
 
 def test_a_place_that_changes_hands_is_left_out(page: Path, me: int) -> None:
     put(page, 0, me, c0=(100, 50, 1))
 
-    def alive(pid: int, start: int) -> bool:
+    def host_pid(pid: int, start: int) -> int | None:
         put(page, 0, me + 1)
-        return True
+        return pid
 
-    assert read_usage(page, 1, alive).processes == ()
+    assert read_usage(page, 1, host_pid).processes == ()
 
 
 def test_a_page_cut_while_it_is_read_is_damaged(page: Path, me: int) -> None:
     put(page, 5, me, c0=(100, 50, 1))
 
-    def alive(pid: int, start: int) -> bool:
+    def host_pid(pid: int, start: int) -> int | None:
         os.truncate(page, 5000)
-        return True
+        return pid
 
-    assert read_usage(page, 1, alive).damaged
+    assert read_usage(page, 1, host_pid).damaged
 
 
 def test_noise_of_the_living_is_cut_to_numbers_everybody_can_write(page: Path, me: int) -> None:
