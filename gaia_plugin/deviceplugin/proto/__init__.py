@@ -1,0 +1,1 @@
+"""The kubelet's interfaces; everything but the `.proto` files is made by tools/protos.sh."""
