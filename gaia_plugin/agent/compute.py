@@ -106,7 +106,7 @@ class Compute:
         answers = {} if self._gauge is None else self._gauge.take()
         working: set[str] = set()
         for record in records:
-            path = self._directories.path(record.slot) / "usage"
+            path = self._directories.usage_path(record.slot)
             processes = read_counters(path, len(record.slices))
             rates = self._directories.rates(record.slot)
             for index, part in enumerate(record.slices):

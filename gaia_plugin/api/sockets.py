@@ -45,8 +45,8 @@ def connect(path: Path, timeout: float | None) -> socket.socket:
     return connection
 
 
-def bind(path: Path) -> socket.socket:
-    """Return a socket bound at `path` with mode 0600, in place of a dead one that may lie there.
+def bind(path: Path, mode: int = 0o600) -> socket.socket:
+    """Return a socket bound at `path` with that mode, in place of a dead one that may lie there.
 
     The caller holds the lock of the state directory, so nobody can be listening at `path`. Between
     bind and chmod nobody can connect, because nothing listens yet.
@@ -61,7 +61,7 @@ def bind(path: Path) -> socket.socket:
         listener.setblocking(False)
         with _address(path) as address:
             listener.bind(address)
-        path.chmod(0o600)
+        path.chmod(mode)
     except BaseException:
         listener.close()
         raise

@@ -22,9 +22,6 @@ from gaia_plugin.units import MIB
 CONTEXT_BYTES: Final = 300 * MIB
 """Charged for a process's context on a card until it has been measured."""
 
-_DIRECTORY: Final = 0o700
-_FILE: Final = 0o600
-
 
 class SlotDirectories:
     """Makes, writes and removes slot directories; the only writer of pages.
@@ -38,6 +35,10 @@ class SlotDirectories:
         compute_ceiling: ppm of a card's time that its elastic slots may have in all.
         members: knows the slots' processes; None: those of one machine.
     """
+
+    state_mode = 0o700
+    directory_mode = 0o700
+    file_mode = 0o600
 
     def __init__(
         self,
@@ -74,6 +75,14 @@ class SlotDirectories:
         """
         return self.root / safe_name(slot)
 
+    def usage_path(self, slot: str) -> Path:
+        """Return the usage page of `slot`, whether it is there or not.
+
+        Raises:
+            Refusal: code ``no_such_slot``, for what could not be a slot's name.
+        """
+        return self.path(slot) / "usage"
+
     def slots(self) -> list[str]:
         """Return the slots that have a directory."""
         try:
@@ -94,15 +103,24 @@ class SlotDirectories:
         directory = self.path(record.slot)
         with self._lock:
             self._capacity.update({card.uuid: card.units for card in cards})
-            version = library_version(self.libraries, self._shadows, driver)
-            for made in (self.root, directory):
-                made.mkdir(mode=_DIRECTORY, parents=True, exist_ok=True)
-                made.chmod(_DIRECTORY)
-            self._link(directory / "lib", version)
-            if read_usage(directory / "usage", 0).damaged:
-                pages.create_usage(directory / "usage", _FILE)
+            version = self._library(driver)
+            for made, mode in ((self.root, self.state_mode), (directory, self.directory_mode)):
+                made.mkdir(mode=mode, parents=True, exist_ok=True)
+                made.chmod(mode)
+            self._furnish(record.slot, version)
             self.store(record)
         return directory
+
+    def _library(self, driver: Path) -> Path:
+        """Return the directory with the libraries for a slot in front of `driver`."""
+        return library_version(self.libraries, self._shadows, driver)
+
+    def _furnish(self, slot: str, version: Path) -> None:
+        """Put library and usage page into the slot's directory, where they are not sound already."""
+        directory = self.path(slot)
+        self._link(directory / "lib", version)
+        if read_usage(directory / "usage", 0).damaged:
+            pages.create_usage(directory / "usage", self.file_mode)
 
     def store(self, record: SlotRecord) -> None:
         """Put the slot's target in force: its limits page says the same afterwards, for everybody.
@@ -117,7 +135,7 @@ class SlotDirectories:
                 self._store(record)
             except pages.PageDamaged:
                 self._forget(record.slot)
-                pages.create_limits(self.path(record.slot) / "limits", _FILE)
+                pages.create_limits(self.path(record.slot) / "limits", self.file_mode)
                 self._store(record)
 
     def _store(self, record: SlotRecord) -> None:
@@ -216,7 +234,7 @@ class SlotDirectories:
     def usage(self, slot: str) -> Usage:
         """Return what the slot's processes claim; their cards are in the order of its slices."""
         return read_usage(
-            self.path(slot) / "usage", pages.layout()["cards"], partial(self.members.host_pid, slot)
+            self.usage_path(slot), pages.layout()["cards"], partial(self.members.host_pid, slot)
         )
 
     def pending(self, record: SlotRecord) -> Mapping[str, int] | None:

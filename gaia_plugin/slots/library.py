@@ -32,9 +32,27 @@ def library_version(store: Path, shadows: Path, driver: Path) -> Path:
     Raises:
         Unusable: shadows or driver are not where they should be.
     """
+    return _version(store, shadows, _driver(driver))
+
+
+def container_version(store: Path, shadows: Path) -> Path:
+    """Return the directory below `store` with the shadows for containers, made if need be.
+
+    The path of the driver is compiled into them, so none is in it.
+
+    Args:
+        store: `<state>/lib`.
+        shadows: where the shadow libraries were installed.
+
+    Raises:
+        Unusable: the shadows are not where they should be.
+    """
+    return _version(store, shadows, None)
+
+
+def _version(store: Path, shadows: Path, target: Path | None) -> Path:
     contents = {name: _shadow(shadows / name) for name in SHADOWS}
-    target = _driver(driver)
-    digest = hashlib.sha256(os.fsencode(target))
+    digest = hashlib.sha256(b"" if target is None else os.fsencode(target))
     for name, octets in contents.items():
         digest.update(name.encode() + hashlib.sha256(octets).digest())
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,7 +87,7 @@ def _driver(driver: Path) -> Path:
     return target
 
 
-def _make(version: Path, contents: dict[str, bytes], driver: Path) -> None:
+def _make(version: Path, contents: dict[str, bytes], driver: Path | None) -> None:
     aside = Path(tempfile.mkdtemp(prefix=f".{version.name}-", dir=version.parent))
     try:
         for name, octets in contents.items():
@@ -77,7 +95,8 @@ def _make(version: Path, contents: dict[str, bytes], driver: Path) -> None:
             (aside / name).chmod(0o555)
         for alias, name in _ALIASES.items():
             (aside / alias).symlink_to(name)
-        (aside / _DRIVER).symlink_to(driver)
+        if driver is not None:
+            (aside / _DRIVER).symlink_to(driver)
         aside.chmod(0o755)
         aside.rename(version)
     except OSError as fault:
@@ -88,10 +107,10 @@ def _make(version: Path, contents: dict[str, bytes], driver: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _sound(version: Path, contents: dict[str, bytes], driver: Path) -> bool:
+def _sound(version: Path, contents: dict[str, bytes], driver: Path | None) -> bool:
     try:
         whole = all((version / name).read_bytes() == octets for name, octets in contents.items())
         links = all((version / alias).readlink() == Path(name) for alias, name in _ALIASES.items())
-        return whole and links and (version / _DRIVER).readlink() == driver
+        return whole and links and (driver is None or (version / _DRIVER).readlink() == driver)
     except OSError:
         return False

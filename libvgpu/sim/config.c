@@ -191,6 +191,11 @@ static bool setting(const char *key, const char *value) {
         config.backed = good && n;
         return good;
     }
+    if (strcmp(key, "shared") == 0) {
+        bool good = number(value, 1, &n);
+        config.shared = good && n;
+        return good;
+    }
     if (strcmp(key, "cuda") == 0) {
         bool good = number(value, 99990, &n);
         config.cuda = good ? (int)n : config.cuda;
@@ -291,6 +296,10 @@ static void load(void) {
     }
     defaults(place);
     read_file(file);
+    /* What is not there says nothing of the machine: with UUIDs given, it is the same machine from wherever
+     * its files are seen, as in a container. */
+    for (unsigned i = config.machine.count; i < SIM_CARDS; i++)
+        memset(&config.machine.card[i], 0, sizeof config.machine.card[i]);
     for (unsigned i = 0; !config.problem[0] && i < config.machine.count; i++)
         for (unsigned j = i + 1; j < config.machine.count; j++)
             if (memcmp(config.machine.card[i].uuid, config.machine.card[j].uuid, 16) == 0)

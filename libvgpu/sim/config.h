@@ -18,6 +18,7 @@
  *                                0 = the order of submission over all processes
  *   sample_delay_ms = 0          how late NVML's samples of utilisation are
  *   backed = 1                   device memory is real host memory, taken when touched
+ *   shared = 0                   the state may be another user's file: in containers, which are given it
  *   driver, nvml, cuda           versions: 580.95.05, 13.580.95.05, 13000
  *   state                        the shared file; default /dev/shm/gaia-sim-<uid>-<hash of directory>.
  *                                An agent removes it at its end, when nobody has it mapped
@@ -66,7 +67,7 @@ struct sim_config {
         uint8_t p2p[SIM_CARDS][SIM_CARDS];
     } machine;
     uint64_t kernel_ns, block_ns;
-    bool backed;
+    bool backed, shared;
     int cuda;
     char driver[80], nvml[80];
     char state[4096];

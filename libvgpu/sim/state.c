@@ -113,7 +113,7 @@ static const char *map(int fd, const char *path, uint64_t cards) {
     const char *bad;
     if (fstat(fd, &st) != 0)
         return because("use", path, strerror(errno));
-    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
+    if (!S_ISREG(st.st_mode) || (st.st_uid != geteuid() && !sim_config()->shared))
         return because("use", path, "it is not a file of this user");
     /* one of another version is renewed when nobody uses it: places of processes never moved */
     if (st.st_size != 0 && st.st_size != (off_t)sizeof *sim_state && !has_magic(fd))
