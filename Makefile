@@ -6,13 +6,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-c test-long test-gpu lint bench clean
+.PHONY: install demo cluster test test-c test-long test-gpu lint bench clean
 
 install: ## make .venv with everything in it
 	@PYTHON="$(PYTHON)" bash tools/install.sh
 
 demo: install ## start a hub on 127.0.0.1; Ctrl-C ends it
 	@exec $(BIN)/gaia demo $(ARGS)
+
+cluster: install ## a shell with a real Kubernetes of NODES nodes on this machine, ended by exit
+	@$(BIN)/python -m tests.cluster.shell $(or $(NODES),1)
 
 test: install ## every test, with the seconds of each layer
 	@bash tools/test.sh

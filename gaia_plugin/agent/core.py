@@ -253,7 +253,7 @@ class Core:
         The sign is left in this loop because it never waits for a slow driver: without it an elastic
         slot would fall back to its guarantee.
         """
-        records = self.ledger.slots()
+        records = [record for record in self.ledger.slots() if not record.reserved]
         for record in records:
             self.heartbeat(record)
         self.compute.step(records)
@@ -262,12 +262,16 @@ class Core:
 
     def unsettled(self) -> list[str]:
         """Return the slots that hold more than is in force, or are being released."""
-        return [record.slot for record in self.ledger.slots() if record.draining or record.releasing]
+        return [
+            record.slot
+            for record in self.ledger.slots()
+            if record.releasing or (record.draining and not record.reserved)
+        ]
 
     def claim(self, slot: str) -> Claim | None:
         """Return what a draining slot's pages say, read after its limit was stored; None: no need."""
         record = self.ledger.slot(slot)
-        if not (record.draining or record.releasing):
+        if record.reserved or not (record.draining or record.releasing):
             return None
         if slot in self._unstored and not self._store(record):
             return None

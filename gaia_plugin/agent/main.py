@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -61,10 +62,15 @@ def serve(
         idle_exit: end after so many seconds without slots and clients; None: never.
         compute_ceiling: percent of a card's time that its elastic slots may have in all.
     """
+    return guarded(state, lambda: _locked(state, driver, idle_exit, compute_ceiling))
+
+
+def guarded(state: Path, run: Callable[[], int]) -> int:
+    """Run an agent of `state`; what ends it becomes one sentence on stderr and an exit code."""
     configure_logs()
     os.umask(0o077)
     try:
-        return _locked(state, driver, idle_exit, compute_ceiling)
+        return run()
     except Taken as taken:
         sys.stderr.write(f"gaia: {taken}\n")
         return LOCKED
@@ -89,7 +95,7 @@ def _locked(state: Path, driver: Path | None, idle_exit: float | None, compute_c
         stack.callback(gpus.close)
         core = _core(state, directory, gpus, compute_ceiling)
         stack.callback(core.close)
-        _tell_who(state, directory)
+        tell_who(state, directory)
         asyncio.run(_run(core, Reader(gpus, core.directories.members), idle_exit))
     return 0
 
@@ -107,7 +113,8 @@ def _core(state: Path, driver: Path, gpus: Gpus, compute_ceiling: int) -> Core:
     return Core(state, driver, found, ledger, directories, context, Gauge(gpus))
 
 
-def _tell_who(state: Path, driver: Path) -> None:
+def tell_who(state: Path, driver: Path) -> None:
+    """Leave a note for people and for `gaia doctor` of who serves this state directory."""
     aside = state / "agent.json.new"
     aside.write_text(json.dumps({"pid": os.getpid(), "driver": str(driver)}) + "\n")
     aside.rename(state / "agent.json")

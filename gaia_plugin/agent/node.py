@@ -42,6 +42,8 @@ class LocalNode:
         reader: what the driver says; only ever called in `asking`.
     """
 
+    slot_socket_mode = 0o600
+
     def __init__(
         self, core: Core, reader: Reader, work: ThreadPoolExecutor, asking: ThreadPoolExecutor
     ) -> None:
@@ -72,7 +74,11 @@ class LocalNode:
     async def open(self) -> None:
         """Serve the slots that the ledger knows, then the operator socket."""
         for record in await self.do(self.core.recover):
-            await self._attend(record)
+            try:
+                await self._attend(record)
+            except OSError as error:
+                # a full disk must not keep the other slots from being served
+                log.warning("socket not made", slot=record.slot, why=str(error))
         self._operator = await serve(make_app(self), paths.operator_socket(self.core.state), limited=False)
         self.drain_wanted.set()
 
@@ -96,7 +102,8 @@ class LocalNode:
         """Serve the slot's socket and watch its process."""
         path = self.core.directory(record.slot) / paths.SLOT_SOCKET
         if record.slot not in self._served:
-            self._served[record.slot] = await serve(make_app(self, record.slot), path, limited=True)
+            app, mode = make_app(self, record.slot), self.slot_socket_mode
+            self._served[record.slot] = await serve(app, path, limited=True, mode=mode)
         self._watch(record)
 
     def _watch(self, record: SlotRecord) -> None:

@@ -74,6 +74,7 @@ def slot_view(record: SlotRecord, room: Room, reach: Share, measured: Measured) 
         processes=measured.processes,
         message=message(record, measured),
         time=measured.time,
+        label=record.label,
     )
 
 

@@ -82,7 +82,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     `requested` is what it was made with, `granted` what is in force, `held` what is booked
     (more than granted while draining), `used` measured bytes, `maximum` how far its owner may go,
     `could_reach` the totals that a resize would be granted right now. `time` is its compute share and
-    what it uses of it; null from an agent that does not measure.
+    what it uses of it; null from an agent that does not measure. `label` is the slot's pod as
+    namespace/name, empty on a single machine. `note` is what people should know of it after a fault.
     """
 
     slot: str
@@ -101,6 +102,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[Process, ...]
     message: str
     time: SlotTime | None = None
+    label: str = ""
+    note: str = ""
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -140,13 +140,14 @@ class Served:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def serve(app: ASGIApp, path: Path, *, limited: bool) -> Served:
-    """Serve `app` at the unix socket `path` (mode 0600) until `Served.close`.
+async def serve(app: ASGIApp, path: Path, *, limited: bool, mode: int = 0o600) -> Served:
+    """Serve `app` at the unix socket `path` until `Served.close`.
 
     Args:
         app: the application.
         path: made anew; the caller holds the lock of the state directory.
         limited: a slot's socket has at most `CONNECTIONS` connections; the operator's any number.
+        mode: of the socket; a container's processes may have any uid, so theirs is open to all of them.
 
     Raises:
         OSError: the socket cannot be made there.
@@ -161,7 +162,7 @@ async def serve(app: ASGIApp, path: Path, *, limited: bool) -> Served:
     state = ServerState()
     kind = _Limited if limited else _Unlimited
     loop = asyncio.get_running_loop()
-    listener = sockets.bind(path)
+    listener = sockets.bind(path, mode)
     extra: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
     server = await loop.create_unix_server(
         lambda: kind(config=config, server_state=state, app_state={}), sock=listener, backlog=64, **extra

@@ -28,6 +28,14 @@ def agent(
             help="How much of a card's time its elastic slots may have in all.",
         ),
     ] = 100,
+    kubernetes: Annotated[
+        bool,
+        typer.Option(
+            "--kubernetes",
+            help="Be the agent of a node of a cluster: share its cards among pods. GAIA_NODE_NAME names the "
+            "node; see docs/reference for the other variables.",
+        ),
+    ] = False,
 ) -> None:
     """Run the agent in the foreground.
 
@@ -36,8 +44,26 @@ def agent(
     one says who has it and ends with exit code 17.
     """
     from gaia_plugin import paths
+
+    if kubernetes:
+        raise typer.Exit(_serve_pods(state, driver, sim, idle_exit))
     from gaia_plugin.agent.main import serve
 
     chosen = driver_of(driver, sim)
     directory = paths.state_directory(chosen) if state is None else Path(os.path.abspath(state))
     raise typer.Exit(serve(directory, chosen, idle_exit=idle_exit, compute_ceiling=compute_ceiling))
+
+
+def _serve_pods(state: Path | None, driver: Path | None, sim: bool, idle_exit: float | None) -> int:
+    from gaia_plugin.agent.settings import read_settings
+
+    if idle_exit is not None:
+        raise typer.BadParameter("A node's agent does not end by itself.", param_hint="--idle-exit")
+    where = None if state is None else Path(os.path.abspath(state))
+    # a driver that is not there yet is waited for, so it is looked for later
+    chosen = driver_of(None, sim) if sim else driver and Path(os.path.abspath(driver))
+    settings = read_settings(state=where, driver=chosen)
+
+    from gaia_plugin.agent.pods.main import serve_pods
+
+    return serve_pods(settings)

@@ -124,22 +124,24 @@ def _tables(found: Found) -> list[RenderableType]:
     for where, listed in found:
         if not listed:
             continue
+        pods = any(slot.label for slot in listed)
         columns = (
-            "slot", "state", "memory", "compute", "share", "throttled", "held", "could grow to", "cards",
-        )  # fmt: skip
-        shown.append(table_of(f"Slots of the agent in {where}", columns, [_row(slot) for slot in listed]))
-        shown += [
-            f"{escape(slot.slot)}: {escape(slot.time.note)}"
-            for slot in listed
-            if slot.time is not None and slot.time.note
-        ]
+            *("slot", *(("pod",) if pods else ()), "state", "memory", "compute", "share", "throttled"),
+            *("held", "could grow to", "cards"),
+        )
+        rows = [_row(slot, pods) for slot in listed]
+        shown.append(table_of(f"Slots of the agent in {where}", columns, rows))
+        for slot in listed:
+            said = (slot.note, "" if slot.time is None else slot.time.note)
+            shown += [f"{escape(slot.slot)}: {escape(note)}" for note in said if note]
     return shown
 
 
-def _row(slot: Slot) -> tuple[str, ...]:
+def _row(slot: Slot, pods: bool) -> tuple[str, ...]:
     now = slot.time
     return (
         slot.slot,
+        *((slot.label,) if pods else ()),
         slot.state,
         f"{memory(slot.used)} / {memory(slot.granted.memory)}",
         "" if now is None else f"{percent(now.used)} / {percent(now.limit)} %",

@@ -29,6 +29,10 @@ class LedgerBroken(Exception):
     """A change would have broken an invariant; it was not made. Always a fault of Gaia's."""
 
 
+class LedgerDamaged(Unusable):
+    """The file cannot be read as a sound book; nothing was changed in it."""
+
+
 class Ledger:
     """The durable record of slots at `path`, made if it is not there.
 
@@ -44,6 +48,7 @@ class Ledger:
         # grows between `hold` and `commit`: slot -> (generation, targets). Kept in memory on purpose:
         # after a crash such a grow is forgotten, its booking looks like draining and falls by itself.
         self._growing: dict[str, tuple[int, dict[str, Share]]] = {}
+        self._known: tuple[int, Book] | None = None
         self._connection = _open(self.path)
 
     def close(self) -> None:
@@ -127,6 +132,8 @@ class Ledger:
         compute: str,
         process: int | None = None,
         process_start: int | None = None,
+        *,
+        label: str = "",
     ) -> SlotRecord:
         """Make a slot on the cards that `choose` picks; it runs inside the transaction.
 
@@ -135,16 +142,60 @@ class Ledger:
                 ``over_maximum``, ``card_full``, ``unavailable``.
         """
         new = SlotRecord(
-            slot, owner, name, 1, False, compute, maximum, (), process, process_start, time.time()
+            slot, owner, name, 1, False, compute, maximum, (), process, process_start, time.time(), label
         )
+        return self._write(lambda book: _granted(book, new, choose)).slots[slot]
 
-        def change(book: Book) -> Book:
-            # asked before `choose`, whose refusal would hide the plainer reason
-            if slot in book.slots:
-                return rules.grant(book, new, ())
-            return rules.grant(book, new, tuple(choose(rules.states(book))))
+    def reserve(
+        self,
+        slot: str,
+        owner: str,
+        name: str,
+        choose: Callable[[list[CardState]], Sequence[Slice]],
+        maximum: Share,
+        compute: str,
+        *,
+        label: str = "",
+    ) -> SlotRecord:
+        """Begin a slot as a grow from nothing: booked, not in force; `commit` or `take_back` must follow.
 
-        return self._write(change).slots[slot]
+        Raises:
+            Refusal: as `grant`.
+        """
+        new = SlotRecord(slot, owner, name, 1, False, compute, maximum, (), None, None, time.time(), label)
+        with self._lock:
+            after = self._write(lambda book: rules.reserved(_granted(book, new, choose), slot))
+            record = after.slots[slot]
+            self._growing[slot] = (record.generation, {part.card: part.requested for part in record.slices})
+            return record
+
+    def take_back(self, slot: str) -> None:
+        """Strike out a slot that was reserved and never in force, with what was booked for it.
+
+        Raises:
+            Refusal: ``no_such_slot``; ``unavailable`` when it has been in force.
+        """
+        with self._lock:
+            self._write(lambda book: rules.take_back(book, slot))
+            self._growing.pop(slot, None)
+
+    def adopt(self, record: SlotRecord) -> SlotRecord:
+        """Book a slot that runs although this ledger does not know it, even past the card.
+
+        For a ledger that was lost. A card that is not there is noted as one that left.
+
+        Raises:
+            Refusal: code ``slot_exists``.
+        """
+        return self._write(lambda book: rules.adopt(book, record), may_overbook=True).slots[record.slot]
+
+    def amend(self, slot: str, label: str, maximum: Share) -> SlotRecord:
+        """Complete a slot that was adopted; a maximum below what is in force becomes what is in force.
+
+        Raises:
+            Refusal: code ``no_such_slot``.
+        """
+        return self._write(lambda book: rules.amend(book, slot, label, maximum)).slots[slot]
 
     def hold(self, slot: str, new: Mapping[str, Share], generation: int | None = None) -> SlotRecord:
         """Begin a grow: book what targets `new` (by card) need; `commit` or `undo` must follow.
@@ -276,14 +327,21 @@ class Ledger:
 
     def _read(self) -> Book:
         with self._lock, _faults(self.path):
+            # changes when another connection has written; what we write ourselves drops what is known
+            version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            if self._known is not None and self._known[0] == version:
+                return self._known[1]
             self._connection.execute("BEGIN")
             try:
-                return schema.read(self._connection)
+                book = schema.read(self._connection)
             finally:
                 self._connection.execute("ROLLBACK")
+            self._known = version, book
+            return book
 
     def _write(self, change: Callable[[Book], Book], *, may_overbook: bool = False) -> Book:
         with self._lock, _faults(self.path):
+            self._known = None
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 before = schema.read(self._connection)
@@ -303,6 +361,13 @@ class Ledger:
         self._connection.execute("COMMIT")
 
 
+def _granted(book: Book, new: SlotRecord, choose: Callable[[list[CardState]], Sequence[Slice]]) -> Book:
+    # asked before `choose`, whose refusal would hide the plainer reason
+    if new.slot in book.slots:
+        return rules.grant(book, new, ())
+    return rules.grant(book, new, tuple(choose(rules.states(book))))
+
+
 @contextlib.contextmanager
 def _faults(path: Path) -> Iterator[None]:
     """Turn faults of the file into what people are told."""
@@ -318,8 +383,8 @@ def _faults(path: Path) -> Iterator[None]:
         raise _damaged(path, str(fault)) from fault
 
 
-def _damaged(path: Path, reason: str) -> Unusable:
-    return Unusable(
+def _damaged(path: Path, reason: str) -> LedgerDamaged:
+    return LedgerDamaged(
         f"The ledger {path} is damaged ({reason}). End the programs that use slots of this machine, "
         f"move the file and its -wal and -shm away, and start again."
     )
@@ -356,6 +421,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     try:
         if not _identify(connection, path):
             _make_tables(connection)
+        _bring_up_to_date(connection)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -383,6 +449,15 @@ def _identify(connection: sqlite3.Connection, path: Path) -> bool:
             f"{schema.SCHEMA_VERSION}). Install that version again."
         )
     return True
+
+
+def _bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Change the tables of an older file, within the caller's transaction."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    for newer in range(version + 1, schema.SCHEMA_VERSION + 1):
+        for change in schema.CHANGES[newer]:
+            connection.execute(change)
+    connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:

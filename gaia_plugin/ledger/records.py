@@ -46,7 +46,8 @@ class SlotRecord:
 
     `generation` counts every change of `target`. `maximum` is a total over all cards. `slices`
     keep their order for ever: it is the order of the cards in the slot's pages. `process` and
-    `process_start` (clock ticks since boot) name the process whose end releases the slot.
+    `process_start` (clock ticks since boot) name the process whose end releases the slot. `label`
+    says whose slot it is where `owner` says little to people: ``namespace/pod``.
     """
 
     slot: str
@@ -60,6 +61,7 @@ class SlotRecord:
     process: int | None
     process_start: int | None
     created: float
+    label: str = ""
 
     @property
     def requested(self) -> Share:
@@ -80,6 +82,11 @@ class SlotRecord:
     def draining(self) -> bool:
         """Tell whether more is booked than is in force."""
         return any(part.held != part.target for part in self.slices)
+
+    @property
+    def reserved(self) -> bool:
+        """Tell whether the slot is booked and was never in force: its making was not finished."""
+        return not self.releasing and self.target == NOTHING
 
     def on(self, card: str) -> SliceRecord | None:
         """Return the slice on `card`, if the slot has one there."""

@@ -110,6 +110,52 @@ def grant(book: Book, new: SlotRecord, slices: Sequence[Slice]) -> Book:
     return book.with_slot(full)
 
 
+def reserved(book: Book, slot: str) -> Book:
+    """Put nothing of a slot that was just granted in force; it stays booked."""
+    record = find(book, slot)
+    return book.with_slot(
+        replace(record, slices=tuple(replace(part, target=NOTHING) for part in record.slices))
+    )
+
+
+def take_back(book: Book, slot: str) -> Book:
+    """Strike out a slot that was reserved and never in force.
+
+    Raises:
+        Refusal: ``no_such_slot``; ``unavailable`` when it has been in force.
+    """
+    record = find(book, slot)
+    if not record.reserved:
+        raise Refusal(Code.UNAVAILABLE, f"The slot {slot!r} is in force; it has to be released.")
+    return book.without_slot(slot)
+
+
+def adopt(book: Book, record: SlotRecord) -> Book:
+    """Add a slot that runs already, whatever is free; cards that are not known have left.
+
+    Raises:
+        Refusal: ``slot_exists``.
+    """
+    if record.slot in book.slots:
+        raise Refusal(Code.SLOT_EXISTS, f"There is a slot {record.slot!r} already.")
+    gone = {
+        part.card: CardEntry(CardCapacity(part.card, -1, "unknown", 0, 0, False), present=False)
+        for part in record.slices
+        if part.card not in book.cards
+    }
+    return replace(book, cards={**gone, **book.cards}).with_slot(record)
+
+
+def amend(book: Book, slot: str, label: str, maximum: Share) -> Book:
+    """Change a slot's label and maximum; the maximum never falls below what is in force.
+
+    Raises:
+        Refusal: ``no_such_slot``.
+    """
+    record = find(book, slot)
+    return book.with_slot(replace(record, label=label, maximum=maximum.most(record.target)))
+
+
 def target_of(
     book: Book, slot: str, new: Mapping[str, Share], generation: int | None
 ) -> tuple[SlotRecord, dict[str, Share]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -67,21 +68,33 @@ class Endpoint:
         request = api_pb2.AllocateRequest(
             container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=list(ids))]
         )
-        answer = await self._stub.Allocate(request)
+        answer = await self._cut_off_by_close(lambda: self._stub.Allocate(request))
         return answer.container_responses[0].SerializeToString()
 
     async def prestart(self, ids: Iterable[str]) -> None:
-        await self._stub.PreStartContainer(
-            api_pb2.PreStartContainerRequest(devices_ids=list(ids)), timeout=30
-        )
+        request = api_pb2.PreStartContainerRequest(devices_ids=list(ids))
+        await self._cut_off_by_close(lambda: self._stub.PreStartContainer(request, timeout=30))
+
+    async def _cut_off_by_close(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Fail a call as Go does when its connection is closed, as by a plugin that registers anew."""
+        try:
+            return await call()
+        except (asyncio.CancelledError, grpc.aio.UsageError) as cut:
+            task = asyncio.current_task()
+            if not self.stopped or (task is not None and task.cancelling()):
+                raise
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(
+                grpc.StatusCode.CANCELLED, nothing, nothing, "grpc: the client connection is closing"
+            ) from cut
 
     async def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        await self._channel.close()
         if not self.stopped:
             self._stopped()
+        await self._channel.close()
 
 
 def go_error(fault: grpc.aio.AioRpcError) -> str:

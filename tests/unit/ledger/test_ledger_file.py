@@ -174,3 +174,21 @@ def test_threads_share_one_ledger(tmp_path: Path) -> None:
             for slot in ledger.slots():
                 ledger.settle(slot.slot, ledger.release(slot.slot).generation, {A: 0})
                 ledger.remove(slot.slot)
+
+
+def test_a_file_of_the_first_schema_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    before = fill(path)
+    edit(path, "ALTER TABLE slot DROP COLUMN label", "PRAGMA user_version = 1")
+    for _ in range(2):
+        with Ledger(path) as ledger:
+            assert ledger.slots() == [before]
+            assert before.label == ""
+    with Ledger(path) as ledger:
+        ledger.settle("alice", ledger.release("alice").generation, {A: 0})
+        ledger.remove("alice")
+        made = ledger.grant(
+            "u", "u", "main", lambda _: [Slice(A, Share(1, 1))], Share(1, 1), "hard", label="lab/p"
+        )
+        assert ledger.slots() == [made]
+        assert made.label == "lab/p"

@@ -1,0 +1,295 @@
+"""What a pod agent does to ledger, pages and CDI specs. Every method is one step and runs alone.
+
+The order is always ledger, page, specs. A kill in between leaves a ledger that books at least what the
+page allows, and a name that resolves to nothing or to its own container's slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from gaia_plugin.agent.core import Core
+from gaia_plugin.agent.gauge import Gauge
+from gaia_plugin.agent.pods import lost
+from gaia_plugin.agent.pods.identity import Owner, names_of
+from gaia_plugin.agent.pods.placed import Choice, Order, maximum
+from gaia_plugin.agent.pods.ports import Specs
+from gaia_plugin.agent.readings import Inventory
+from gaia_plugin.api import models
+from gaia_plugin.errors import Code, Refusal, Unusable
+from gaia_plugin.kube.pods import memory_resource
+from gaia_plugin.ledger import Ledger, SlotRecord
+from gaia_plugin.ledger.allocations import Allocations
+from gaia_plugin.placement import largest_free
+from gaia_plugin.shares import Share
+from gaia_plugin.slots.container import ContainerDirectories
+from gaia_plugin.slots.directory import SlotDirectories
+from gaia_plugin.slots.names import slot_name
+
+log = structlog.get_logger(__name__)
+
+FROM_PODS: Final = "On this node slots are made by pods and end with them: create or delete the pod."
+
+
+class PodCore(Core):
+    """`Core` with slots that belong to containers of pods: the owner is the UID, the name the container.
+
+    Args:
+        allocations: the names that were answered.
+        specs: the CDI specs.
+        node_name: of this node in the cluster.
+        domain: of resources and annotations.
+        others: as for `Core`.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        driver: Path,
+        inventory: Inventory,
+        ledger: Ledger,
+        directories: SlotDirectories,
+        context: int,
+        gauge: Gauge | None = None,
+        *,
+        allocations: Allocations,
+        specs: Specs,
+        node_name: str,
+        domain: str,
+    ) -> None:
+        self.allocations = allocations
+        self.specs = specs
+        self.node_name = node_name
+        self.domain = domain
+        self.notes: dict[str, str] = {}
+        """Sentences for people about single slots: what was found after a fault."""
+        self.cards = inventory.cards
+        super().__init__(state, driver, inventory, ledger, directories, context, gauge)
+
+    def sync(self, inventory: Inventory) -> None:
+        """Tell the ledger which cards there are."""
+        super().sync(inventory)
+        # those that left while a slot is on them are in the ledger only
+        self.cards = tuple(self.ledger.cards())
+
+    def close(self) -> None:
+        """Close ledger, pages and allocations; what is in force stays so."""
+        super().close()
+        self.allocations.close()
+
+    # -- beginning
+
+    def recover(self) -> list[SlotRecord]:
+        """Take up what is there: never a directory is removed that a running container may have.
+
+        Slots whose making was not finished are struck out, for nothing of them was ever in force.
+        Directories that the ledger does not know are entered in it, as their pages say.
+        """
+        for record in self.ledger.slots():
+            if record.reserved:
+                log.info("its making was not finished", slot=record.slot)
+                self.take_back(record.slot)
+        self._adopt_directories()
+        records = self.ledger.slots()
+        for record in records:
+            try:
+                self.secure(record)
+            except (OSError, Unusable) as error:
+                log.warning("not stored", slot=record.slot, why=str(error))
+                self._unstored.add(record.slot)
+        return records
+
+    def _adopt_directories(self) -> None:
+        known = {record.slot for record in self.ledger.slots()}
+        for slot in self.directories.slots():
+            if slot in known:
+                continue
+            found = lost.from_page(slot, self.directories.path(slot))
+            if isinstance(found, str):
+                # nothing was ever in force there: no program can have taken anything by it
+                log.info("removing what is left of a slot", slot=slot, why=found)
+                self._remove_directory(slot)
+                continue
+            self.ledger.adopt(found)
+            self.note(slot, "The ledger was lost; this slot was entered again from its page.")
+
+    def adopt(self, record: SlotRecord, why: str) -> SlotRecord:
+        """Enter a slot whose container runs and that is known nowhere else; make its directory."""
+        record = self.ledger.adopt(record)
+        self.note(record.slot, why)
+        self.secure(record)
+        return record
+
+    def note(self, slot: str, sentence: str) -> None:
+        """Tell the log, and people who look at the slot."""
+        log.warning("found after a fault", slot=slot, what=sentence)
+        self.notes[slot] = sentence
+
+    def tidy_specs(self) -> None:
+        """Remove specs of no slot. Only when it is known what runs: a spec may be all that is left."""
+        owners = {record.owner for record in self.ledger.slots() if not record.releasing}
+        names = {row.name: row.uid for row in self.allocations.all() if row.uid in owners}
+        listed = self.specs.listed()
+        self.specs.remove([name for name, uid in listed.items() if names.get(name) != uid])
+
+    def cards_in_spec(self, owner: Owner) -> list[str]:
+        """Return the cards that a container's CDI spec names; empty if there is none."""
+        mine = [row.name for row in self.allocations.of(owner.uid) if row.container == owner.container]
+        return next((cards for name in mine if (cards := self.specs.cards(name, owner.uid))), [])
+
+    # -- making
+
+    def find(self, owner: Owner) -> SlotRecord | None:
+        """Return a container's slot, if there is one."""
+        try:
+            return self.ledger.slot(slot_name(owner.uid, owner.container))
+        except Refusal:
+            return None
+
+    def reserve(self, order: Order) -> SlotRecord:
+        """Book an order: the first step of a grow from nothing.
+
+        Raises:
+            Refusal: as placement and ledger refuse.
+        """
+        choice = Choice(order, self.node_name, self.domain, self._topology)
+        record = self.ledger.reserve(
+            order.slot, order.owner.uid, order.owner.container, choice,
+            maximum(order.wish, self.ledger.cards()), order.wish.compute, label=order.pod.title,
+        )  # fmt: skip
+        if choice.ignored:
+            log.warning("placement ignored", pod=order.pod.title, why=choice.ignored)
+        if choice.moved:
+            log.info("placed elsewhere", pod=order.pod.title, container=order.owner.container)
+        return record
+
+    def put_in_force(self, slot: str) -> tuple[SlotRecord, frozenset[str]]:
+        """Commit the target of a slot that was reserved, write its page, then its specs.
+
+        Return it with the names that resolve now.
+
+        Raises:
+            Refusal: code ``unavailable``; nothing is left of the slot then.
+        """
+        record = self.ledger.commit(slot)
+        try:
+            return record, self.secure(record)
+        except (OSError, Unusable) as error:
+            self._take_back(slot)
+            self._remove_specs(record)
+            raise Refusal(Code.UNAVAILABLE, f"The slot's directory cannot be made: {error}") from error
+
+    def take_back(self, slot: str) -> None:
+        """Strike out a slot that was reserved, and what there is of its directory."""
+        self.ledger.take_back(slot)
+        self._remove_directory(slot)
+
+    def _remove_directory(self, slot: str) -> None:
+        try:
+            self.directories.remove(slot)
+        except Refusal:
+            log.warning("not a slot's directory", name=slot)
+
+    def secure(self, record: SlotRecord) -> frozenset[str]:
+        """Make sure of a slot's directory, page and specs; return the names that resolve now.
+
+        A slot that is being released gets no spec: nothing may start in it.
+
+        Raises:
+            OSError, Unusable: something cannot be written.
+        """
+        self.directories.create(record, self.ledger.cards(), self.driver)
+        self._unstored.discard(record.slot)
+        if record.releasing:
+            return frozenset()
+        names = names_of(
+            self.allocations.of(record.owner), Owner(record.owner, record.name), memory_resource(self.domain)
+        )
+        self.specs.write(record, names)
+        return frozenset(names)
+
+    def largest_free(self) -> Share | None:
+        """Return the largest slice that could be given now."""
+        return largest_free(self.ledger.states())
+
+    # -- ending
+
+    def release(self, slot: str, created: float | None = None) -> SlotRecord:
+        """Shrink a slot to nothing and take its names away."""
+        record = super().release(slot, created)
+        self._remove_specs(record)
+        return record
+
+    def release_all(self, records: Iterable[SlotRecord]) -> None:
+        """Begin the release of exactly these slots, those that are gone meanwhile excepted."""
+        for record in records:
+            try:
+                self.release(record.slot, record.created)
+            except Refusal as refusal:
+                log.info("not released", slot=record.slot, why=refusal.sentence)
+
+    def _remove_specs(self, record: SlotRecord) -> None:
+        rows = [row for row in self.allocations.of(record.owner) if row.container == record.name]
+        try:
+            self.specs.remove([row.name for row in rows])
+        except OSError as error:
+            # they are removed with those of nobody; until then they lead to a page that grants nothing
+            log.warning("specs not removed", slot=record.slot, why=str(error))
+
+    def remove(self, slot: str) -> None:
+        """Strike out a slot that holds nothing; its directory goes last."""
+        super().remove(slot)
+        self.notes.pop(slot, None)
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Forget the allocations of pods that are gone, those of slots that still hold something excepted."""
+        holding = {record.owner for record in self.ledger.slots()}
+        for uid in set(uids) - holding:
+            self.specs.remove([row.name for row in self.allocations.forget(uid)])
+
+    def unclaimed(self) -> list[SlotRecord]:
+        """Return none: no process claims a pod's slot, its pod does."""
+        return []
+
+    def renew_usage(self, slot: str) -> None:
+        """Clear what a slot's last container claimed; nothing happens while a process of it lives."""
+        if isinstance(self.directories, ContainerDirectories):
+            self.directories.renew_usage(slot)
+
+    def make(self, wish: models.NewSlot) -> SlotRecord:
+        """Refuse: slots come from pods here."""
+        raise Refusal(Code.BAD_REQUEST, FROM_PODS)
+
+    def own(self, slot: str, process: int) -> SlotRecord:
+        """Refuse: slots belong to pods here."""
+        raise Refusal(Code.BAD_REQUEST, FROM_PODS)
+
+    # -- looking
+
+    def slot_view(self, slot: str) -> models.Slot:
+        """Return one slot as the API shows it, with what was found about it."""
+        return self._noted(super().slot_view(slot))
+
+    def slot_views(self) -> tuple[models.Slot, ...]:
+        """Return all slots as the API shows them, with what was found about them."""
+        return tuple(self._noted(view) for view in super().slot_views())
+
+    def _noted(self, view: models.Slot) -> models.Slot:
+        note = self.notes.get(view.slot)
+        if note is None:
+            return view
+        return msgspec.structs.replace(view, message=f"{view.message} {note}", note=note)
+
+    def placements(self) -> Mapping[str, Mapping[str, Mapping[str, Share]]]:
+        """Return what each pod was given, by UID, container and card."""
+        found: dict[str, dict[str, dict[str, Share]]] = {}
+        for record in self.ledger.slots():
+            if not (record.releasing or record.reserved):
+                parts = {part.card: part.requested for part in record.slices}
+                found.setdefault(record.owner, {})[record.name] = parts
+        return found

@@ -1,0 +1,280 @@
+"""One node of a cluster: `LocalNode`, with slots that come from pods and end with them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import structlog
+
+from gaia_plugin.agent.node import LocalNode
+from gaia_plugin.agent.pods import advertised, recover
+from gaia_plugin.agent.pods.admit import NO_ROOM_SECONDS, Admission, Hook
+from gaia_plugin.agent.pods.core import FROM_PODS, PodCore
+from gaia_plugin.agent.pods.identity import Owner
+from gaia_plugin.agent.pods.placed import Order
+from gaia_plugin.agent.pods.ports import Checkpoint, Server
+from gaia_plugin.agent.pods.publish import Publisher
+from gaia_plugin.agent.pods.sight import Sight
+from gaia_plugin.agent.pods.sweep import Sweep
+from gaia_plugin.agent.readings import Reader
+from gaia_plugin.api import models
+from gaia_plugin.errors import Code, Refusal
+from gaia_plugin.kube.pods import cores_resource, memory_resource
+from gaia_plugin.ledger import SlotRecord
+from gaia_plugin.placement import CardState
+from gaia_plugin.shares import Share
+
+log = structlog.get_logger(__name__)
+
+_AT_ONCE: Final = 8
+_T = TypeVar("_T")
+
+SWEEP_EVERY: Final = 5.0
+"""Seconds after which the ledger is compared with the pods although none has changed."""
+
+PUBLISH_EVERY: Final = 5.0
+"""Seconds after which annotations are compared with the ledger although nothing was made."""
+
+
+class PodNode(LocalNode):
+    """Implements `gaia_plugin.deviceplugin.plugin.Handler` for both resources.
+
+    Args:
+        core, reader, work, asking: as for `LocalNode`.
+        sight: the pods of this node.
+        checkpoint: the kubelet's record of devices.
+        server: the API server.
+        announce, no_room_seconds: see `Admission`.
+        clock: monotonic seconds.
+    """
+
+    core: PodCore
+    slot_socket_mode = 0o666
+
+    def __init__(
+        self,
+        core: PodCore,
+        reader: Reader,
+        work: ThreadPoolExecutor,
+        asking: ThreadPoolExecutor,
+        *,
+        sight: Sight,
+        checkpoint: Checkpoint,
+        server: Server,
+        announce: Hook | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        no_room_seconds: float = NO_ROOM_SECONDS,
+    ) -> None:
+        super().__init__(core, reader, work, asking)
+        self.core = core
+        self.sight = sight
+        self.admission = Admission(self, sight, checkpoint, server, announce, clock, no_room_seconds)
+        self.sweep = Sweep(self, sight, server, checkpoint, clock)
+        self.publisher = Publisher(sight, server, core.node_name, core.domain, clock)
+        self._publish_wanted = asyncio.Event()
+        self.on_devices: Callable[[advertised.Lists], None] = lambda _: None
+        """Called with the devices to advertise whenever they may have changed."""
+
+    async def open(self) -> None:
+        """Serve the slots that are known, then the operator socket; learn from the kubelet's record."""
+        try:
+            await self.admission.read_checkpoint()
+        except Refusal as refusal:
+            log.warning("the kubelet's record is not readable yet", why=refusal.sentence)
+        await super().open()
+        self.advertise()
+
+    async def close(self) -> None:
+        """Close every socket; slots and what is in force stay as they are."""
+        self.sight.end()
+        await self.admission.close()
+        await super().close()
+
+    # -- the kubelet's calls
+
+    def allocate(self, resource: str, ids: frozenset[str]) -> str:
+        """Answer with a name that never was and never will be again; book nothing."""
+        row = self.core.allocations.draw(resource, ids)
+        if not all(card.healthy for card in self.core.cards):
+            self.advertise()  # what was just taken may be what was about to be called sick
+        return f"{self.core.domain}/slot={row.name}"
+
+    async def prestart(self, resource: str, ids: frozenset[str]) -> None:
+        """Give the container its slot, or refuse with a sentence for the pod's events."""
+        try:
+            await self.admission.prestart(resource, ids)
+        except Refusal as refusal:
+            log.info("not started", resource=resource, why=refusal.sentence)
+            raise
+
+    def advertise(self) -> None:
+        """Bring the list of devices up to date."""
+        memory, cores = memory_resource(self.core.domain), cores_resource(self.core.domain)
+        in_use: dict[str, set[str]] = {memory: set(), cores: set()}
+        for row in self.core.allocations.all():
+            in_use.setdefault(row.resource, set()).update(row.ids)
+        self.on_devices(advertised.lists(self.core.cards, in_use[memory], in_use[cores]))
+
+    # -- what admission, sweep and recovery do
+
+    async def reserve(self, order: Order) -> SlotRecord:
+        """Book an order."""
+        return await self.do(self.core.reserve, order)
+
+    async def put_in_force(self, slot: str) -> frozenset[str]:
+        """Commit a slot's target, write page and specs, serve its socket; return the names that resolve."""
+        record, names = await self.do(self.core.put_in_force, slot)
+        await self._attend(record)
+        log.info("made", slot=slot, pod=record.label, units=record.target.units, cores=record.target.cores)
+        return names
+
+    async def take_back(self, slot: str) -> None:
+        """Strike out what was reserved and never in force."""
+        await self.do(self.core.take_back, slot)
+
+    async def find(self, owner: Owner) -> SlotRecord | None:
+        """Return a container's slot."""
+        return await self.do(self.core.find, owner)
+
+    async def secure(self, record: SlotRecord) -> frozenset[str]:
+        """Make sure of directory, page, specs and socket; return the names that resolve."""
+        names = await self.do(self.core.secure, record)
+        await self._attend(record)
+        return names
+
+    async def renew_usage(self, slot: str) -> None:
+        """Clear what the last container of a slot claimed."""
+        await self.do(self.core.renew_usage, slot)
+
+    async def records(self) -> list[SlotRecord]:
+        """Return all slots."""
+        return await self.do(self.core.ledger.slots)
+
+    async def states(self) -> list[CardState]:
+        """Return the cards as placement sees them."""
+        return await self.do(self.core.ledger.states)
+
+    async def adopt(self, record: SlotRecord, why: str) -> None:
+        """Enter a slot whose container runs."""
+        await self._attend(await self.do(self.core.adopt, record, why))
+
+    async def amend(self, slot: str, label: str, most: Share) -> None:
+        """Complete a slot that was entered without its pod."""
+        await self.do(self.core.ledger.amend, slot, label, most)
+
+    async def cards_in_spec(self, owner: Owner) -> list[str]:
+        """Return the cards that a container's CDI spec names."""
+        return await self.do(self.core.cards_in_spec, owner)
+
+    async def release_all(self, records: Sequence[SlotRecord]) -> None:
+        """Begin the release of slots; what they held goes back by `drain_all`."""
+        for few in _few(records):
+            for record in few:
+                log.info("container ended", slot=record.slot, pod=record.label)
+            await self.do(self.core.release_all, few)
+            for record in few:
+                self.touch(record.slot)
+            self.drain_wanted.set()
+
+    async def drain_all(self) -> None:
+        """Give back what draining slots no longer use, some at a time; waits while none drains."""
+        await self.drain_wanted.wait()
+        self.drain_wanted.clear()
+        left = await self.do(self.core.unsettled)
+        for few in _few(left):
+            await asyncio.gather(*(self.drain(slot) for slot in few))
+        if left:
+            self.drain_wanted.set()
+
+    async def _remove(self, slot: str) -> None:
+        await super()._remove(slot)
+        self.sight.changed.set()  # its pod's names can be forgotten now
+
+    async def forget(self, uids: Iterable[str]) -> None:
+        """Forget the allocations of pods that are gone and hold nothing."""
+        if uids:
+            await self.do(self.core.forget, uids)
+
+    def changed(self) -> None:
+        """Note that a pod was given something: its annotation may have to say so."""
+        self._publish_wanted.set()
+
+    def touch(self, slot: str) -> None:
+        """Wake whoever waits for a change of the slot, and for room."""
+        super().touch(slot)
+        self.admission.room()
+
+    # -- by itself
+
+    async def reconcile(self) -> None:
+        """Enter what runs and is not known; from then on new slots are made."""
+        await self.sight.wait_synced()
+        if self.admission.reconciled.is_set():
+            return
+        await recover.reconcile(self, self.sight)
+        await self.do(self.core.tidy_specs)
+        self.admission.reconciled.set()
+        self.sight.changed.set()
+        self._publish_wanted.set()
+        log.info("it is known what runs here")
+
+    async def sweep_once(self) -> None:
+        """Give back what ended as soon as pods change, else now and then; look at the list of devices."""
+        await _either(self.sight.changed, SWEEP_EVERY)
+        await self.sweep_now()
+
+    async def sweep_now(self) -> None:
+        """Give back what has ended by now, and bring the list of devices up to date."""
+        if self.admission.reconciled.is_set():
+            await self.sweep.round()
+            self.admission.forget(lambda uid: self.sight.pod(uid) is not None)
+        self.advertise()
+
+    async def publish_once(self) -> None:
+        """Write back where pods were placed, as soon as there is reason to, else now and then."""
+        await _either(self._publish_wanted, PUBLISH_EVERY)
+        if not self.sight.synced:
+            return
+        settled = await self.publisher.publish(await self.do(self.core.placements))
+        if not settled:
+            self._publish_wanted.set()
+
+    async def tidy_once(self) -> None:
+        """Clear away what nobody needs, and what was written into its file proper."""
+        if self.admission.reconciled.is_set():
+            await self.sweep.tidy()
+            await self.do(self.core.tidy_specs)
+        await self.do(self.core.allocations.tidy)
+
+    # -- the API
+
+    async def make(self, wish: models.NewSlot) -> models.MadeSlot:
+        """Refuse: slots come from pods."""
+        raise Refusal(Code.BAD_REQUEST, FROM_PODS)
+
+    async def release(self, slot: str) -> models.Slot:
+        """Refuse: slots end with their pods."""
+        raise Refusal(Code.BAD_REQUEST, FROM_PODS)
+
+    async def own(self, slot: str, owner: models.Owner) -> models.Slot:
+        """Refuse: slots belong to pods."""
+        raise Refusal(Code.BAD_REQUEST, FROM_PODS)
+
+
+def _few(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Yield some items at a time, so that starts come in between."""
+    for begin in range(0, len(items), _AT_ONCE):
+        yield items[begin : begin + _AT_ONCE]
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, which is cleared, or after `seconds`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    event.clear()

@@ -1,0 +1,100 @@
+"""What a pod agent asks of the API server and writes to it, beside its watch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gaia_plugin.kube import writes
+from gaia_plugin.kube.client import Api
+from gaia_plugin.kube.errors import NO_ANSWER, ApiError
+from gaia_plugin.kube.placement import placement_key
+from gaia_plugin.kube.pods import Pod, Pods
+
+REPORTER: Final = "agent"
+
+
+class NodeServer:
+    """Implements `gaia_plugin.agent.pods.ports.Server`.
+
+    Args:
+        api: the API server.
+        node: name of this node.
+        domain: of resources and annotations.
+    """
+
+    def __init__(self, api: Api, node: str, domain: str) -> None:
+        self._api = api
+        self._node = node
+        self._domain = domain
+        self._kind = Pods(domain)
+
+    @property
+    def selector(self) -> str:
+        """Return the field selector of this node's pods."""
+        return f"spec.nodeName={self._node}"
+
+    async def uids_now(self) -> set[str]:
+        """Return the UIDs of this node's pods, as etcd has them: no version is named, so no cache answers."""
+        found: set[str] = set()
+        async for body in self._api.list_pages(self._kind.path, {"fieldSelector": self.selector}):
+            try:
+                found.update(item.metadata.uid for item in _UIDS.decode(body).items)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ApiError(NO_ANSWER, "", f"a list that is none: {error}") from error
+        return found
+
+    async def annotate(self, pod: Pod, placement: str) -> Pod | None:
+        """Write where a pod was placed; None where it is gone, another one, or was changed by others."""
+        try:
+            written = await writes.annotate(self._api, pod, {placement_key(self._domain): placement})
+        except ApiError as error:
+            if error.missing or error.conflict:
+                return None
+            raise
+        return self._kind.keep(written)
+
+    async def evict(self, pod: Pod, sentence: str) -> None:
+        """Say on a pod why it cannot stay, and delete it, if it is still the same."""
+        await writes.tell(
+            self._api, pod, "NoRoom", sentence,
+            action="Delete", reporter=f"{self._domain}/{REPORTER}", instance=self._node,
+        )  # fmt: skip
+        await writes.delete_pod(self._api, pod)
+
+    async def runtime(self) -> str:
+        """Return what this node says its container runtime is."""
+        body = await self._api.get(f"/api/v1/nodes/{self._node}")
+        try:
+            return _NODE.decode(body).status.info.runtime
+        except msgspec.DecodeError as error:
+            raise ApiError(NO_ANSWER, "", f"a node that cannot be read: {error}") from error
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    uid: str
+
+
+class _Item(msgspec.Struct, frozen=True):
+    metadata: _Identity
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: tuple[_Item, ...]
+
+
+class _Info(msgspec.Struct, frozen=True):
+    runtime: str = msgspec.field(default="", name="containerRuntimeVersion")
+
+
+class _NodeStatus(msgspec.Struct, frozen=True):
+    info: _Info = msgspec.field(default=_Info(), name="nodeInfo")
+
+
+class _Node(msgspec.Struct, frozen=True):
+    status: _NodeStatus = _NodeStatus()
+
+
+_UIDS: Final = msgspec.json.Decoder(_Items)
+_NODE: Final = msgspec.json.Decoder(_Node)

@@ -1,0 +1,111 @@
+"""What an agent on a Kubernetes node is told: by environment variables that begin with ``GAIA_``."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from gaia_plugin.errors import Unusable
+
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})+")
+_NODE: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+
+MEMORY: Final = "vgpu-memory"
+CORES: Final = "vgpu-cores"
+
+
+class AgentSettings(BaseSettings):
+    """Settings of an agent on a node. Each is an environment variable: `node_name` is ``GAIA_NODE_NAME``."""
+
+    model_config = SettingsConfigDict(env_prefix="GAIA_", extra="ignore", frozen=True)
+
+    node_name: str = Field(
+        description="Name of this node in the cluster; the chart sets it from spec.nodeName."
+    )
+    domain: str = Field("gaia.io", description="Domain of resources and annotations, such as gaia.io.")
+    kubelet_dir: Path = Field(Path("/var/lib/kubelet"), description="The kubelet's root directory.")
+    cdi_dir: Path = Field(Path("/var/run/cdi"), description="Where CDI specs are written for the runtime.")
+    state: Path = Field(Path("/var/lib/gaia"), description="The agent's state directory; on the node's disk.")
+    driver: Path | None = Field(
+        None, description="Directory of libcuda.so.1 and libnvidia-ml.so.1 as this process sees it."
+    )
+    driver_root: Path = Field(
+        Path("/"), description="Where the node's root is mounted, for finding the driver's files."
+    )
+    kubeconfig: Path | None = Field(
+        None, description="How to reach the API server; without it the pod's service account is used."
+    )
+    check_runtime: bool = Field(
+        True, description="Refuse to start when the container runtime is known to have CDI switched off."
+    )
+    compute_ceiling: Annotated[int, Field(ge=1, le=100)] = Field(
+        100, description="Percent of a card's time that its elastic slots may have in all."
+    )
+    no_room_seconds: Annotated[float, Field(ge=1)] = Field(
+        120.0, description="Seconds after which a pod that no card of this node takes is deleted."
+    )
+
+    @field_validator("node_name")
+    @classmethod
+    def _is_node(cls, value: str) -> str:
+        if len(value) > 253 or _NODE.fullmatch(value) is None:
+            raise ValueError(f"{value[:60]!r} is not the name of a node")
+        return value
+
+    @field_validator("domain")
+    @classmethod
+    def _is_domain(cls, value: str) -> str:
+        if len(value) > 100 or _DOMAIN.fullmatch(value) is None:
+            raise ValueError(f"{value[:60]!r} is not a domain such as gaia.io")
+        return value
+
+    @field_validator("kubelet_dir", "cdi_dir", "state", "driver_root", "driver", "kubeconfig")
+    @classmethod
+    def _is_absolute(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
+            raise ValueError(f"{value} is not an absolute path")
+        return value
+
+    @property
+    def memory(self) -> str:
+        """Return the full name of the resource for memory."""
+        return f"{self.domain}/{MEMORY}"
+
+    @property
+    def cores(self) -> str:
+        """Return the full name of the resource for compute."""
+        return f"{self.domain}/{CORES}"
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of CDI devices, with which the names of slots are qualified."""
+        return f"{self.domain}/slot"
+
+
+def read_settings(**given: object) -> AgentSettings:
+    """Return the settings from `given` (None: not given) and the environment.
+
+    Raises:
+        Unusable: one is missing or means nothing; names the variable.
+    """
+    known = {key: value for key, value in given.items() if value is not None}
+    try:
+        return AgentSettings(**known)  # type: ignore[arg-type]
+    except ValidationError as error:
+        faults = [_fault(list(each["loc"]), str(each["msg"]), each["type"]) for each in error.errors()]
+        raise Unusable(" ".join(faults)) from None
+
+
+def _fault(where: list[object], why: str, kind: str) -> str:
+    name = f"GAIA_{str(where[0]).upper()}" if where else "The settings"
+    if kind == "missing":
+        if name == "GAIA_NODE_NAME":
+            return f"{name} is not set; on this machine it would be {os.uname().nodename.lower()!r}."
+        return f"{name} is not set."
+    return f"{name}: {why.removeprefix('Value error, ')}."

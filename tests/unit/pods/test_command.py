@@ -1,0 +1,37 @@
+"""`gaia agent --kubernetes`: what is missing is said before anything is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gaia_plugin.agent import main
+from gaia_plugin.agent.lock import LOCKED, StateLock
+from gaia_plugin.cli import app
+from gaia_plugin.errors import Unusable
+
+
+def invoke(*arguments: str, **variables: str) -> object:
+    outcome = CliRunner().invoke(app, ["agent", "--kubernetes", *arguments], env=variables)
+    return outcome.exception if isinstance(outcome.exception, Unusable) else outcome.exit_code
+
+
+def test_a_node_without_a_name_is_told_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GAIA_NODE_NAME", raising=False)
+    assert "GAIA_NODE_NAME is not set" in str(invoke("--state", str(tmp_path / "state")))
+    assert not (tmp_path / "state").exists()
+
+
+def test_it_does_not_end_when_idle(tmp_path: Path) -> None:
+    assert invoke("--idle-exit", "3", GAIA_NODE_NAME="node1") == 2
+
+
+def test_a_second_one_says_who_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # both are for a process of its own
+    monkeypatch.setattr(main, "configure_logs", lambda: None)
+    monkeypatch.setattr(main.os, "umask", lambda _: 0)
+    lock = StateLock.take(tmp_path / "state")
+    assert invoke("--state", str(tmp_path / "state"), GAIA_NODE_NAME="node1") == LOCKED
+    lock.release()

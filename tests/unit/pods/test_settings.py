@@ -1,0 +1,55 @@
+"""An agent's settings: from the environment, strict, with sentences that name the variable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gaia_plugin.agent.settings import read_settings
+from gaia_plugin.errors import Unusable
+
+
+def test_only_the_node_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAIA_NODE_NAME", "node-1.example.org")
+    settings = read_settings()
+    assert settings.node_name == "node-1.example.org"
+    assert (settings.memory, settings.cores) == ("gaia.io/vgpu-memory", "gaia.io/vgpu-cores")
+    assert settings.kind == "gaia.io/slot"
+    assert settings.kubelet_dir == Path("/var/lib/kubelet")
+
+
+def test_what_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAIA_NODE_NAME", "node-1")
+    monkeypatch.setenv("GAIA_DOMAIN", "gpu.example.org")
+    settings = read_settings(node_name="node-2", domain=None, cdi_dir=Path("/run/cdi"))
+    assert (settings.node_name, settings.memory) == ("node-2", "gpu.example.org/vgpu-memory")
+    assert settings.cdi_dir == Path("/run/cdi")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("NODE_NAME", ""),
+        ("NODE_NAME", "Node"),
+        ("NODE_NAME", "a/b"),
+        ("NODE_NAME", "n\n"),
+        ("DOMAIN", "gaia"),
+        ("DOMAIN", "gaia.io/x"),
+        ("KUBELET_DIR", "kubelet"),
+        ("STATE", "."),
+        ("COMPUTE_CEILING", "0"),
+        ("COMPUTE_CEILING", "101"),
+    ],
+)
+def test_nonsense_is_a_sentence(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    monkeypatch.setenv("GAIA_NODE_NAME", "node-1")
+    monkeypatch.setenv(f"GAIA_{variable}", value)
+    with pytest.raises(Unusable, match=f"GAIA_{variable}"):
+        read_settings()
+
+
+def test_a_missing_node_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GAIA_NODE_NAME", raising=False)
+    with pytest.raises(Unusable, match="GAIA_NODE_NAME is not set"):
+        read_settings()
