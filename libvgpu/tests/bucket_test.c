@@ -84,7 +84,7 @@ static void the_page_says_the_pace(void) {
     pace = read_pace(GAIA_COMPUTE_ELASTIC, 1000000, 300000, 999 * S);
     CHECK(!pace.limited && pace.metered && pace.rate == 1000000 && pace.depth == 0);
     pace = read_pace(GAIA_COMPUTE_ELASTIC, 1000000, 300000, 994 * S); /* nobody shares idle time out */
-    CHECK(pace.limited && pace.rate == 300000 && pace.depth == 500 * MS);
+    CHECK(pace.limited && pace.rate == 300000 && pace.depth == 200 * MS);
     pace = read_pace(GAIA_COMPUTE_ELASTIC, 700000, 300000, 2000 * S); /* a heartbeat of another clock */
     CHECK(pace.rate == 300000);
     pace = read_pace(77, 250000, 100000, 999 * S); /* an unknown mode is hard */
