@@ -204,7 +204,8 @@ def test_a_start_from_a_query_works(hub: Hub, agent: FakeAgent) -> None:
     answer = query.page("/hub/spawn", **{"opt-profile": "own", "opt-memory": "1.5GiB", "opt-cores": "7"})
     assert went_by(answer, "/hub/spawn-pending/query")
     query.wait_ready()
-    assert query.server()["user_options"] == {"profile": "own", "memory": "1536MiB", "cores": 7}
+    own = {"profile": "own", "memory": "1536MiB", "cores": 7, "compute": "hard"}
+    assert query.server()["user_options"] == own
     assert [slot.granted.cores for slot in agent.node.slots.values()] == [7]
     query.stop()
 
