@@ -31,8 +31,11 @@ from gaia_plugin.units import (
 OWN: Final = "own"
 """The key of "own numbers"; no profile may have it."""
 
-OPTION_KEYS: Final = ("profile", "memory", "cores")
+OPTION_KEYS: Final = ("profile", "memory", "cores", "compute")
 """Every key that user options may have."""
+
+Mode = Literal["hard", "elastic"]
+MODES: Final[tuple[Mode, ...]] = ("hard", "elastic")
 
 _PLAIN_NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
@@ -79,7 +82,7 @@ class Profile(_Model):
     cores: Cores = None
     max_memory: Memory = None
     max_cores: Cores = None
-    compute: Literal["hard", "elastic"] = "hard"
+    compute: Mode = "hard"
     models: Annotated[tuple[str, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)] = ()
     expandable_segments: bool = False
 
@@ -104,7 +107,8 @@ class OwnNumbers(_Model):
 
     `memory` and `cores` are what the fields hold at first, `limit_memory` and `limit_cores` the
     most that may be asked for (None: whatever a card has), `max_memory` and `max_cores` how far
-    the owner may resize afterwards (None: the whole card).
+    the owner may resize afterwards (None: the whole card). `compute` is the mode that is chosen at
+    first.
     """
 
     enabled: bool = True
@@ -114,6 +118,7 @@ class OwnNumbers(_Model):
     limit_cores: Annotated[int, BeforeValidator(_as_value_error(parse_cores))] = CORES_PER_CARD
     max_memory: Memory = None
     max_cores: Cores = None
+    compute: Mode = "hard"
 
     @model_validator(mode="after")
     def _coherent(self) -> OwnNumbers:
@@ -155,7 +160,7 @@ class Choice:
     cores: int | None = None
     max_memory: int | None = None
     max_cores: int | None = None
-    compute: Literal["hard", "elastic"] = "hard"
+    compute: Mode = "hard"
     models: tuple[str, ...] = ()
     expandable_segments: bool = False
 
@@ -163,7 +168,7 @@ class Choice:
         """Return the user options that lead to this choice again; safe to store as JSON."""
         if self.profile != OWN:
             return {"profile": self.profile}
-        chosen: dict[str, str | int] = {"profile": OWN}
+        chosen: dict[str, str | int] = {"profile": OWN, "compute": self.compute}
         if self.memory is not None:
             chosen["memory"] = f"{units_up(self.memory) * MEMORY_UNIT // MIB}MiB"
         if self.cores is not None:
@@ -223,7 +228,8 @@ class Menu:
         """Return the choice that user options name; an empty dict is the first profile.
 
         `options` is what a form, a query or the REST body led to: a dict with ``profile`` and, for
-        own numbers, ``memory`` (text with a unit, or bytes) and ``cores``.
+        own numbers, ``memory`` (text with a unit, or bytes), ``cores`` and ``compute`` ("hard" or
+        "elastic"; left out: as configured).
 
         Raises:
             Refusal: for anything else, with a sentence that says what would be right.
@@ -233,23 +239,24 @@ class Menu:
         unknown = [key for key in options if key not in OPTION_KEYS]
         if unknown:
             raise _bad(f"{shown(unknown[0])} is not an option; use {', '.join(OPTION_KEYS)}.")
-        given = {key for key in ("memory", "cores") if options.get(key) is not None}
+        given = {key for key in ("memory", "cores", "compute") if options.get(key) is not None}
         default = OWN if given else self.keys[0]
         key = options.get("profile", default)
         if not isinstance(key, str) or key not in self.keys:
             raise _no_such_profile(key, self)
         if key == OWN:
-            return self._own(options.get("memory"), options.get("cores"))
+            return self._own(options.get("memory"), options.get("cores"), options.get("compute"))
         if given:
             numbers = " or ".join(sorted(given))
             raise _bad(
-                f"The profile {key!r} has fixed numbers, so {numbers} cannot be set with it; "
+                f"The profile {key!r} is fixed, so {numbers} cannot be set with it; "
                 f"leave that out" + (f", or choose the profile {OWN!r}." if self.own.enabled else ".")
             )
         return self.choice(key)
 
-    def _own(self, memory: object, cores: object) -> Choice:
+    def _own(self, memory: object, cores: object, compute: object = None) -> Choice:
         own = self.own
+        mode = own.compute if compute is None else _mode(compute)
         size = None if memory is None else parse_memory(memory)
         share = None if cores is None else parse_cores(cores)
         if size is None and (share is None or share % CORES_PER_CARD):
@@ -278,6 +285,7 @@ class Menu:
             cores=share,
             max_memory=own.max_memory,
             max_cores=own.max_cores,
+            compute=mode,
         )
 
     def smallest_own(self) -> Choice:
@@ -322,17 +330,24 @@ def _mistakes(where: str, error: ValidationError) -> list[str]:
     return lines
 
 
+def _mode(value: object) -> Mode:
+    for mode in MODES:
+        if value == mode and isinstance(value, str):
+            return mode
+    raise _bad(f"{shown(value)} is no mode of compute; choose {' or '.join(MODES)}.")
+
+
 def options_from_form(form: Mapping[str, Sequence[object]]) -> dict[str, object]:
     """Return user options from the fields of the spawn page, each a list of texts.
 
-    The number fields belong to own numbers and are sent with every profile, so they count only
-    there. Their memory is a plain number of GiB.
+    The number fields and the mode belong to own numbers and are sent with every profile, so they count
+    only there. Their memory is a plain number of GiB.
 
     Raises:
         Refusal: code ``bad_request`` for a field that is unknown, missing or there twice.
     """
     fields = _single({key: values for key, values in form.items() if key != "_xsrf"})
-    unknown = [key for key in fields if key not in ("profile", "memory_gib", "cores")]
+    unknown = [key for key in fields if key not in ("profile", "memory_gib", "cores", "compute")]
     if unknown:
         raise _bad(f"{shown(unknown[0])} is not a field of this form.")
     if "profile" not in fields:
@@ -345,7 +360,8 @@ def options_from_form(form: Mapping[str, Sequence[object]]) -> dict[str, object]
             Code.INVALID_AMOUNT,
             f"{shown(memory)} is not a number of GiB; write memory as a plain number, such as 4 or 7.5.",
         )
-    return {"profile": OWN, "memory": f"{memory}GiB", "cores": fields.get("cores", "")}
+    mode = {"compute": fields["compute"]} if "compute" in fields else {}
+    return {"profile": OWN, "memory": f"{memory}GiB", "cores": fields.get("cores", ""), **mode}
 
 
 def options_from_query(query: Mapping[str, Sequence[object]]) -> dict[str, object]:

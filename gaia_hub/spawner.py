@@ -53,7 +53,8 @@ class GaiaSpawnerMixin(LoggingConfigurable):
 
         `enabled` (default True); `memory` and `cores`, with which the fields start; `limit_memory`
         and `limit_cores`, the most that may be asked for (default: a whole card); `max_memory`
-        and `max_cores`, how far the owner may resize afterwards (default: the whole card).
+        and `max_cores`, how far the owner may resize afterwards (default: the whole card);
+        `compute`, the mode that is chosen at first, "hard" (default) or "elastic".
 
         For example::
 

@@ -3,6 +3,7 @@
  * of the tests of the compute limit. Which share it got is read from the simulated card, not from here.
  *
  *   duty [--how WAY] [--ns NS] [--blocks N] [--sync N] [--streams N] [--threads N] [--seconds S] [--fork 1]
+ *        [--devices N]
  *
  * WAY      plain ex cooperative multi launch grid grid_async graph, or one of
  *          plain_ptsz ex_ptsz cooperative_ptsz graph_ptsz
@@ -12,6 +13,7 @@
  * --mix N  every so many launches one takes 100 times as long
  * --capture 1  another stream captures launches all the time
  * --fork 1 a child does it, after the parent has launched once
+ * --devices N  "multi" alone: one part of each launch for each of the first N devices
  *
  * Prints "ready" after the first launch, runs until its standard input ends (or S seconds are over), then
  * prints the launches it made and the longest wait in one of them (ns), and the CPU time of the process.
@@ -32,10 +34,12 @@
 typedef void *H;
 static void *library;
 static const char *how = "plain";
-static uint64_t kernel_ns, blocks = 64, sync_every, streams = 1, threads = 1, gap, mix, capture, forks;
+static uint64_t kernel_ns, blocks = 64, sync_every, streams = 1, threads = 1, gap, mix, capture, forks,
+                           devices = 1;
 static double seconds;
 static volatile int stop;
 static H context, function, long_function, graph;
+static struct { H function, stream; } part_of[8]; /* of the devices after the first */
 static uint64_t deadline;
 
 static uint64_t clock_ns(clockid_t clock) {
@@ -88,8 +92,13 @@ static int multi(H f, H stream) {
         unsigned grid[3], block[3], shared;
         H stream;
         void **parameters;
-    } part = {f, {(unsigned)blocks, 1, 1}, {128, 1, 1}, 0, stream, NULL};
-    return entry(P(&part), 1, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    } part[8] = {{f, {(unsigned)blocks, 1, 1}, {128, 1, 1}, 0, stream, NULL}};
+    for (uint64_t d = 1; d < devices; d++) {
+        part[d] = part[0];
+        part[d].function = part_of[d].function;
+        part[d].stream = part_of[d].stream;
+    }
+    return entry(P(part), devices, 0, 0, 0, 0, 0, 0, 0, 0, 0);
 }
 static int old(H f, H stream) { return entry(P(f), blocks, 1, P(stream), 0, 0, 0, 0, 0, 0, 0); }
 static int whole_graph(H f, H stream) { return entry(P(graph), P(stream), 0, 0, 0, 0, 0, 0, 0, 0, 0); }
@@ -142,6 +151,12 @@ static void start(void) {
     if (!library)
         check(-1, dlerror());
     CU("cuInit", 0, 0, 0, 0);
+    for (uint64_t d = 1; d < devices; d++) {
+        CU("cuDevicePrimaryCtxRetain", P(&context), d, 0, 0);
+        CU("cuCtxSetCurrent", P(context), 0, 0, 0);
+        CU("cuStreamCreate", P(&part_of[d].stream), 1, 0, 0);
+        part_of[d].function = spin(kernel_ns);
+    }
     CU("cuDevicePrimaryCtxRetain", P(&context), 0, 0, 0);
     CU("cuCtxSetCurrent", P(context), 0, 0, 0);
     function = spin(kernel_ns);
@@ -240,7 +255,8 @@ int main(int argc, char **argv) {
         uint64_t *value;
     } numbers[] = {{"--ns", &kernel_ns},    {"--blocks", &blocks},   {"--sync", &sync_every},
                    {"--streams", &streams}, {"--threads", &threads}, {"--gap", &gap},
-                   {"--capture", &capture}, {"--mix", &mix},         {"--fork", &forks}};
+                   {"--capture", &capture}, {"--mix", &mix},         {"--fork", &forks},
+                   {"--devices", &devices}};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--how") == 0)
             how = argv[i + 1];
@@ -252,7 +268,8 @@ int main(int argc, char **argv) {
     }
     while (way < sizeof ways / sizeof *ways && strcmp(ways[way].how, how) != 0)
         way++;
-    if (way == sizeof ways / sizeof *ways || streams == 0 || streams > 64 || threads == 0 || threads > 64)
+    if (way == sizeof ways / sizeof *ways || streams == 0 || streams > 64 || threads == 0 || threads > 64 ||
+        devices == 0 || devices > 8)
         return 2;
     if (sync_every == 0)
         sync_every = kernel_ns ? 200000000u / kernel_ns + 1 : 1000;

@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gaia_hub.profiles import OWN, Choice, Menu
+from gaia_hub.profiles import MODES, OWN, Choice, Menu, Mode
 from gaia_plugin.api.models import CardView, Fit
 from gaia_plugin.units import CORES_PER_CARD, GIB, MEMORY_UNIT, format_cores, format_memory
+
+MODE_WORDS: Mapping[Mode, tuple[str, str]] = {
+    "hard": ("Hard", "Exactly this share of the card's time: the same speed whatever others do."),
+    "elastic": ("Elastic", "At least this share, and more while the card is idle: the speed varies."),
+}
+"""The modes of compute by name, and what each means to who chooses one."""
 
 AWAY = "The GPU service of this machine is not answering, so only a server without a GPU can start now."
 NO_CARDS = "There is no GPU on this machine, so only a server without a GPU can start."
@@ -62,8 +68,18 @@ class Option:
 
 
 @dataclass(frozen=True)
+class ModeOption:
+    """One radio button of the mode of compute."""
+
+    key: str
+    name: str
+    sentence: str
+    selected: bool
+
+
+@dataclass(frozen=True)
 class NumberFields:
-    """The two number fields of own numbers, as texts; memory in GiB."""
+    """The two number fields of own numbers, as texts (memory in GiB), and the mode."""
 
     memory: str
     memory_step: str
@@ -72,6 +88,7 @@ class NumberFields:
     cores: str
     cores_most: str
     cores_hint: str
+    modes: tuple[ModeOption, ...]
 
 
 @dataclass(frozen=True)
@@ -115,7 +132,7 @@ def build_page(
                 name="Own numbers",
                 amount="",
                 description="Say how much memory and how much of a card's time you need.",
-                growth=_growth(menu.smallest_own()),
+                growth=_resizes(menu.smallest_own()),
                 reason=reasons[OWN],
                 selected=selected == OWN,
             )
@@ -223,7 +240,14 @@ def _numbers(menu: Menu, availability: Availability, previous: Mapping[str, obje
         cores_hint=f"Percent of one card's time. Free on one card now: {format_cores(free_cores)}."
         if usable
         else "Percent of one card's time.",
+        modes=_modes(own.compute, previous),
     )
+
+
+def _modes(default: Mode, previous: Mapping[str, object]) -> tuple[ModeOption, ...]:
+    chosen = _entered(previous, "compute", default)
+    chosen = chosen if chosen in MODES else default
+    return tuple(ModeOption(mode, *MODE_WORDS[mode], selected=mode == chosen) for mode in MODES)
 
 
 def _entered(previous: Mapping[str, object], key: str, default: str) -> str:

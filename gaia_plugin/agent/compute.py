@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from gaia_plugin.agent import elastic
+from gaia_plugin.agent import elastic, turns
 from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.meter import Meter
 from gaia_plugin.agent.truth import STEP, CardTruth
@@ -19,12 +19,21 @@ from gaia_plugin.slots import limits
 from gaia_plugin.slots.counters import read_counters
 from gaia_plugin.slots.directory import SlotDirectories
 from gaia_plugin.slots.pages import PageDamaged
+from gaia_plugin.slots.processes import stat
 
 EVERY: Final = STEP
 """Seconds between two steps."""
 
 SUDDEN: Final = 50_000
 """Ppm by which a share changes much: 5 % of a card."""
+
+BLIND_SECONDS: Final = 5.0
+"""Seconds for which it is told that events failed."""
+NO_EVENTS: Final = (
+    "The driver refuses the events by which GPU time is measured, so programs are watched from outside: "
+    "the share is never exceeded, and somewhat less of it is used."
+)
+STOPPED: Final = frozenset("Tt")
 
 log = structlog.get_logger(__name__)
 
@@ -42,12 +51,17 @@ class _State:
 
     meter: Meter = field(default_factory=Meter)
     pids: frozenset[int] = frozenset()
-    trim: int = 0
+    trim: float = 1.0
+    """Factor by which its rate was found wrong."""
     share: int | None = None
+    stretch: float = 1.0
+    """How much longer its events take than its share, because other slots have their turns."""
     shared: bool = False
     changed: float = float("-inf")
-    """When its share or its company last changed much; figures of before say nothing of now."""
+    """When its rate or its company last changed much; figures of before say nothing of now."""
     note: str = ""
+    blind_ns: int = 0
+    """When its processes last had to do without events."""
 
 
 class Compute:
@@ -80,6 +94,11 @@ class Compute:
     def step(self, records: Sequence[SlotRecord]) -> None:
         """Look at what every slot uses, and put the rates in force that follow."""
         now = self._clock()
+        if self._at is not None and now < self._at:
+            # a clock that was set back: nothing that was noted until now can be compared with what comes
+            self._states.clear()
+            self._truths.clear()
+            self._at = None
         elapsed = 0.0 if self._at is None else now - self._at
         self._at = now
         living = [record for record in records if not record.releasing]
@@ -115,6 +134,7 @@ class Compute:
                 truth = self._truths.get(part.card)
                 driver = None if truth is None else truth.of(state.pids, now)
                 counters = {process.owner: process.cards[index] for process in processes}
+                state.blind_ns = max((each.blind_ns for each in counters.values()), default=0)
                 state.meter.step(now, counters, rates.get(part.card, 0), driver)
                 if state.meter.active:
                     working.add(part.card)
@@ -133,19 +153,21 @@ class Compute:
         shares = elastic.shares(
             [self._tenant(*each, state) for each, state in zip(tenants, states, strict=True)], ceiling
         )
+        stretches = turns.stretches([_load(*each) for each in zip(states, shares, strict=True)])
         everybody = {pid for state in states for pid in state.pids}
         active = sum(state.meter.active for state in states) + (truth.others(everybody, now) > 0)
+        # one that comes back uses what it saved up, and that share is not the one it is to be held to
+        bursts = any(state.meter.bursts(share) for state, share in zip(states, shares, strict=True))
         rates = {}
-        for (record, part), state, share in zip(tenants, states, shares, strict=True):
+        for (record, part), state, share, stretch in zip(tenants, states, shares, stretches, strict=True):
             shared = active > 1 or state.meter.working > 1
-            self._note_change(state, share, shared, now)
-            state.share, state.shared = share, shared
+            self._note_change(state, share, stretch, shared, bursts, now)
             state.note = truth.blind(now) if state.meter.active else ""
             # a hard slot is measured below the whole card only, and who is granted all of it needs no measure
             whole = part.target.cores * limits.PPM_OF_CORE >= elastic.WHOLE
             most = elastic.WHOLE if whole or limits.is_elastic(record, part) else elastic.MEASURED
             self._trim(state, truth, now, elapsed, most)
-            rates[Place(record.slot, card)] = elastic.bounded(share, state.trim, most)
+            rates[Place(record.slot, card)] = elastic.bounded(share, _base(state, most) * _trim(state), most)
         return rates
 
     def _tenant(self, record: SlotRecord, part: SliceRecord, state: _State) -> elastic.Tenant:
@@ -154,17 +176,18 @@ class Compute:
             limits.is_elastic(record, part),
             words["guarantee_ppm"],
             words["ceiling_ppm"],
-            state.meter.demand(words["guarantee_ppm"]),
+            state.meter.demand(words["guarantee_ppm"], state.stretch),
         )
 
     @staticmethod
-    def _note_change(state: _State, share: int, shared: bool, now: float) -> None:
-        if state.share and abs(share - state.share) >= SUDDEN:
-            # the correction is for the company it keeps: as a part of the share it stays about right
-            state.trim = state.trim * share // state.share
+    def _note_change(
+        state: _State, share: int, stretch: float, shared: bool, bursts: bool, now: float
+    ) -> None:
+        before = (state.share or 0) * state.stretch
+        sudden = state.share is not None and abs(share * stretch - before) >= SUDDEN
+        if sudden or bursts or (shared and not state.shared):
             state.changed = now
-        if shared and not state.shared:
-            state.changed = now
+        state.share, state.stretch, state.shared = share, stretch, shared
 
     @staticmethod
     def _trim(state: _State, truth: CardTruth, now: float, elapsed: float, most: int) -> None:
@@ -173,9 +196,10 @@ class Compute:
             state.trim = elastic.faded(state.trim, elapsed)
         elif now - state.changed <= truth.covers:
             return
-        elif truth.fresh and (state.meter.held_back or measured > share):
+        elif truth.fresh and share and (state.meter.held_back or measured > share):
             # one that gets less than its share because it wants no more is not to be raised
-            state.trim = elastic.trimmed(state.trim, share, measured, truth.elapsed, most)
+            trim, base = elastic.trimmed(state.trim, share, measured, truth.elapsed), _base(state, most)
+            state.trim = elastic.bounded(share, base * trim, most) / base
 
     # -- writing
 
@@ -189,18 +213,36 @@ class Compute:
         # what no page says yet is stored as a whole first, with the slot's other words
         down, up = elastic.in_order(before, {place: wanted[place] for place in before if place in wanted})
         for place, rate in [*down, *up]:
+            self._store_one(by_slot[place.slot], place.card, rate)
+
+    def _store_one(self, record: SlotRecord, card: str, rate: int) -> None:
+        try:
+            self._directories.store_rate(record, card, rate)
+        except (PageDamaged, OSError) as error:
+            # the next sign of life finds the page damaged too, and makes it anew
+            log.warning("rate not stored", slot=record.slot, why=str(error))
+
+    def leave(self, records: Iterable[SlotRecord]) -> None:
+        """Put every rate back to the guarantee: nobody is going to lend, take back and correct any more.
+
+        A rate in force among busy neighbours is above the share; without them it would be too much.
+        """
+        for record in records:
             try:
-                self._directories.store_rate(by_slot[place.slot], place.card, rate)
+                self._directories.heartbeat(record.slot)  # a page that was cut short must not be touched
             except (PageDamaged, OSError) as error:
-                # the next sign of life finds the page damaged too, and makes it anew
-                log.warning("rate not stored", slot=place.slot, why=str(error))
+                log.warning("rates not put back", slot=record.slot, why=str(error))
+                continue
+            for part in record.slices:
+                self._store_one(record, part.card, part.target.cores * limits.PPM_OF_CORE)
 
     # -- telling
 
     def measured(self, record: SlotRecord) -> models.SlotTime:
         """Return what the slot has of its cards' time and what it uses."""
         cards = tuple(self._card_time(record, part) for part in record.slices)
-        notes = [self._states[place].note for place in self._places(record) if place in self._states]
+        states = [self._states[place] for place in self._places(record) if place in self._states]
+        notes = [*_stopped(states), *self._no_events(states), *(state.note for state in states)]
         return models.SlotTime(
             guaranteed=sum(card.guaranteed for card in cards),
             limit=sum(card.limit for card in cards),
@@ -208,8 +250,13 @@ class Compute:
             used=sum(card.used for card in cards),
             throttled=max((card.throttled for card in cards), default=0),
             cards=cards,
-            note=next((note for note in notes if note), ""),
+            note=" ".join(dict.fromkeys(note for note in notes if note)),
         )
+
+    def _no_events(self, states: Iterable[_State]) -> Iterable[str]:
+        now = self._clock()
+        if any(0 <= now - state.blind_ns / 1e9 <= BLIND_SECONDS for state in states if state.blind_ns):
+            yield NO_EVENTS
 
     @staticmethod
     def _places(record: SlotRecord) -> list[Place]:
@@ -243,7 +290,29 @@ class Compute:
         driver = None if truth is None else truth.of(state.pids, self._clock())
         if driver is not None and (state.shared or rate > elastic.MEASURED):
             return min(driver, elastic.WHOLE)
-        return state.meter.used
+        return round(state.meter.used / state.stretch)
+
+
+def _stopped(states: Iterable[_State]) -> Iterable[str]:
+    """Say which processes do not run because somebody stopped them, not because of a limit."""
+    for pid in sorted({pid for state in states for pid in state.pids}):
+        found = stat(pid)
+        if found is not None and found.state in STOPPED:
+            yield f"Process {pid} ({found.name}) is stopped by a signal; `kill -CONT {pid}` lets it go on."
+
+
+def _load(state: _State, share: int) -> turns.Load:
+    return turns.Load(share / elastic.WHOLE, state.meter.wish / elastic.WHOLE, state.meter.working)
+
+
+def _base(state: _State, most: int) -> float:
+    """Return the rate that goes with the share and its company, before it is trimmed."""
+    return min(most, (state.share or 0) * state.stretch)
+
+
+def _trim(state: _State) -> float:
+    """Return the correction in force: none for one that is alone, whose own counters are exact."""
+    return state.trim if state.shared else 1.0
 
 
 def permille(ppm: int) -> int:

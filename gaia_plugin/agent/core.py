@@ -73,7 +73,11 @@ class Core:
         self.sync(inventory)
 
     def close(self) -> None:
-        """Close ledger and pages; what is in force stays so."""
+        """Close ledger and pages; limits stay in force, and of compute every slot's guarantee."""
+        try:
+            self.compute.leave(self.ledger.slots())
+        except (Refusal, Unusable) as error:
+            log.warning("rates not put back", why=str(error))
         self.directories.close()
         self.ledger.close()
 

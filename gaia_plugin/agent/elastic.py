@@ -19,9 +19,13 @@ MEASURED: Final = WHOLE - 1
 """The highest rate of a hard slot that shares its card. From `WHOLE` on the library measures elastic
 slots only, and what is not measured cannot be taken back."""
 
-GAIN: Final = 0.3
-"""Part of the error that one measurement of 200 ms corrects (docs/design/compute-shares.md)."""
+GAIN: Final = 0.12
+"""Power of the error that one measurement of 200 ms takes away (docs/design/compute-shares.md). Small:
+figures are half a second old, and where short kernels wait for others' turns what a slot gets rises with
+up to the third power of its rate."""
 PERIOD: Final = 0.2
+WORST: Final = 2.0
+"""No measurement counts as a larger error than by this factor."""
 LEAST_PART: Final = 2
 """A slot's rate never falls below its share divided by this, whatever is measured: a driver that gives
 wrong figures can halve a slot's share but starve nobody."""
@@ -102,25 +106,24 @@ def _pour(spare: int, tenants: Sequence[Tenant], extra: list[int], caps: Mapping
     return given
 
 
-def trimmed(trim: int, share: int, measured: int, elapsed: float, most: int = MEASURED) -> int:
-    """Return the correction of a rate after a measurement of `elapsed` seconds.
+def trimmed(trim: float, share: int, measured: int, elapsed: float) -> float:
+    """Return the correction factor of a rate after a measurement of `elapsed` seconds.
 
-    The library pays with the time between two events on a stream, in which other tenants' kernels ran
-    too. So a slot among others gets less than its rate, and its rate is raised until its measured share
-    is right.
+    The rate that goes with the share and its company (`turns.stretches`) is the first guess and is there
+    at once; this is for what a card does differently.
     """
-    part = GAIN * min(1.0, elapsed / PERIOD)
-    return bounded(share, trim + round(part * (share - measured)), most) - share
+    wrong = min(WORST, max(1 / WORST, share / max(measured, 1)))
+    return float(trim * wrong ** (GAIN * min(1.0, elapsed / PERIOD)))
 
 
-def faded(trim: int, elapsed: float) -> int:
+def faded(trim: float, elapsed: float) -> float:
     """Return a correction that nothing measured supports any more: half of it after a second."""
-    return int(trim * 0.5 ** min(elapsed, 60.0))
+    return float(trim ** (0.5 ** min(elapsed, 60.0)))
 
 
-def bounded(share: int, trim: int, most: int = MEASURED) -> int:
-    """Return the rate for a share and its correction, within what a rate in force may be."""
-    return max(share // LEAST_PART, min(share + trim, most))
+def bounded(share: int, rate: float, most: int = MEASURED) -> int:
+    """Return the rate for a share, within what a rate in force may be."""
+    return max(share // LEAST_PART, min(round(rate), most))
 
 
 def in_order(

@@ -9,10 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gaia_plugin.errors import Refusal
 from gaia_plugin.gpu import Use
+
+EMPTY: Final = 20
+"""Answers without a sample, one after the other, after which a card is asked for all that there are."""
 
 
 class Source(Protocol):
@@ -46,6 +49,7 @@ class Gauge:
         self._wanted: frozenset[str] = frozenset()
         self._answers: dict[str, Answer] = {}
         self._since: dict[str, int] = {}
+        self._empty: dict[str, int] = {}
         self._busy = False
 
     def ask(self, cards: Iterable[str]) -> None:
@@ -78,13 +82,24 @@ class Gauge:
             self._busy = False
 
     def _asked(self, uuid: str) -> Answer:
+        since = self._since.get(uuid, 0)
         try:
-            samples = self._source.utilisation(uuid, self._since.get(uuid, 0))
+            samples = self._source.utilisation(uuid, since)
+            self._empty[uuid] = 0 if samples else self._empty.get(uuid, 0) + 1
+            if since and self._empty[uuid] >= EMPTY:
+                samples = self._anew(uuid, since)
         except Refusal as refusal:
             return Answer(refused=refusal.sentence)
         if samples:
             self._since[uuid] = max(sample.at for sample in samples)
         return Answer(samples)
+
+    def _anew(self, uuid: str, since: int) -> tuple[Use, ...]:
+        """Ask for everything: drivers go by the day's clock, and once it is set back nothing is young."""
+        self._empty[uuid] = 0
+        samples = self._source.utilisation(uuid, 0)
+        newest = max((sample.at for sample in samples), default=since)
+        return samples if newest < since else ()
 
 
 def _in_thread(run: Callable[[], None]) -> None:

@@ -19,6 +19,8 @@ WINDOW: Final = 1.0
 """Seconds that the figures are taken over, and after which a slot without work counts as idle."""
 BUSY_PART: Final = 0.9
 """A slot that uses this part of its rate would use more."""
+LATELY: Final = 0.45
+"""Seconds for which a slot counts as having work on the card after it had."""
 HELD_BACK: Final = 20_000
 """As would one whose launches waited for this part of the time, in ppm."""
 _MOST: Final = 16 * WHOLE
@@ -26,7 +28,8 @@ _MOST: Final = 16 * WHOLE
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One step: its end and length in seconds; busy and waiting in ppm; the rate that was in force."""
+    """One step: its end and length in seconds; busy and waiting in ppm; the rate that was in force; how
+    many processes did anything."""
 
     at: float
     seconds: float
@@ -34,6 +37,7 @@ class Sample:
     throttled: int
     active: bool
     rate: int
+    processes: int
 
     @property
     def wants_more(self) -> bool:
@@ -49,8 +53,6 @@ class Meter:
     _before: dict[int, Counters] | None = None
     _at: float = 0.0
     _back_until: float = 0.0
-    working: int = 0
-    """Processes that did anything in the last step."""
 
     def step(self, now: float, counters: Mapping[int, Counters], rate: int, driver: int | None) -> None:
         """Take in the counters by owner word, the rate in force, and the driver's figure (ppm) if any."""
@@ -58,7 +60,7 @@ class Meter:
         self._before, self._at = dict(counters), now
         if before is None or seconds <= 0:
             return
-        busy = throttled = launches = self.working = 0
+        busy = throttled = launches = working = 0
         for owner, after in counters.items():
             # a process is new with counters of nought; a word that fell is noise or another process
             first = before.get(owner, Counters())
@@ -68,11 +70,13 @@ class Meter:
                 max(0, after.launches - first.launches),
             )
             busy, throttled, launches = busy + parts[0], throttled + parts[1], launches + parts[2]
-            self.working += any(parts)
+            working += any(parts)
         active = bool(busy or throttled or launches or driver)
         if active and not self.active:
             self._back_until = now + WINDOW
-        self.samples.append(Sample(now, seconds, _ppm(busy, seconds), _ppm(throttled, seconds), active, rate))
+        self.samples.append(
+            Sample(now, seconds, _ppm(busy, seconds), _ppm(throttled, seconds), active, rate, working)
+        )
         while self.samples and self.samples[0].at <= now - WINDOW:
             self.samples.popleft()
 
@@ -81,19 +85,46 @@ class Meter:
         """Tell whether it did anything in the last second."""
         return any(sample.active for sample in self.samples)
 
-    def demand(self, guarantee: int) -> int:
+    def demand(self, guarantee: int, stretch: float = 1.0) -> int:
         """Return what it would use, in ppm: 0 when idle, the whole card when it is held back.
 
         One that has just come back has its whole guarantee kept for it, because what it did at first
-        says little; one that uses less than it may has a quarter more and two percent kept.
+        says little; one that uses less than it may has a quarter more and two percent kept. Its
+        events take `stretch` times as long as what the card did for it.
         """
         if not self.active:
             return 0
         if any(sample.wants_more for sample in self.samples):
             return WHOLE
-        used = max(sample.busy for sample in self.samples)
+        used = round(max(sample.busy for sample in self.samples) / stretch)
         kept = min(WHOLE, used * 5 // 4 + HELD_BACK)
         return max(kept, guarantee) if self._at < self._back_until else kept
+
+    @property
+    def working(self) -> int:
+        """Return how many of its processes did anything of late."""
+        return max((sample.processes for sample in self._lately()), default=0)
+
+    @property
+    def wish(self) -> int:
+        """Return the part of the time that it would have work on the card, in ppm by its own events.
+
+        Everything when it used up what it had, also for one that has just come back: see `demand`.
+        """
+        lately = self._lately()
+        if not any(sample.active for sample in lately):
+            return 0
+        if self._at < self._back_until or any(sample.wants_more for sample in lately):
+            return WHOLE
+        return min(WHOLE, max(sample.busy for sample in lately))
+
+    def bursts(self, share: int) -> bool:
+        """Tell whether it uses up, unhindered, what it saved while it was idle."""
+        back = self._at < self._back_until and not self.held_back
+        return back and self.samples[-1].busy > share
+
+    def _lately(self) -> list[Sample]:
+        return [sample for sample in self.samples if sample.at > self._at - LATELY]
 
     @property
     def held_back(self) -> bool:

@@ -14,6 +14,8 @@ from gaia_plugin.agent.gauge import Answer
 
 STEP: Final = 0.15
 """Seconds between two steps."""
+SHORTEST: Final = 1 / 6
+"""Seconds of NVML's shortest window."""
 YOUNG: Final = 1.0
 """Seconds for which a figure holds."""
 PATIENCE: Final = 3.0
@@ -64,8 +66,11 @@ class CardTruth:
 
     @property
     def covers(self) -> float:
-        """Return how many seconds back the newest figures may reach, and a step more for their way."""
-        return STEP + min(self.elapsed, YOUNG)
+        """Return how many seconds back the newest figures may reach.
+
+        Their own window, a step until they are asked for and one until the answer is taken.
+        """
+        return 2 * STEP + max(SHORTEST, min(self.elapsed, YOUNG))
 
     def of(self, pids: Iterable[int], now: float) -> int | None:
         """Return what these processes use in all, in ppm; None where nothing young is known."""

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from gaia_plugin.api.client import NodeClient
 
 BROKEN: Final = 1
-"""Exit code when the machine lacks something, or nothing answers."""
-USAGE: Final = 2
-"""Exit code when the command line itself is wrong."""
+"""Exit code when the machine lacks something, or nothing answers. 2 is typer's, for a wrong command line."""
 REFUSED: Final = 3
 """Exit code when Gaia refuses: no room, over a maximum, not an amount."""
 

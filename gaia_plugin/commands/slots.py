@@ -78,7 +78,6 @@ def _print(found: Found) -> None:
 def _follow(state: Path | None, found: Found, json: bool) -> None:
     from rich.console import Group
     from rich.live import Live
-    from rich.markup import escape
 
     from gaia_plugin.errors import Refusal, Unusable
 
@@ -91,23 +90,34 @@ def _follow(state: Path | None, found: Found, json: bool) -> None:
             except (Refusal, Unusable):
                 found = []  # an agent may come back; programs see that there is none now
     screen = console()
-
-    def shown() -> list[RenderableType]:
-        try:
-            return _tables(_look(state)) or [NONE]
-        except (Refusal, Unusable) as error:
-            return [escape(str(error))]
-
     if not screen.is_terminal:  # a live table is drawn over itself; a file gets one table after another
+        parts = _shown(found)
         while True:
-            for part in shown():
+            for part in parts:
                 screen.print(part)
             sys.stdout.flush()
             time.sleep(EVERY)
-    with Live(Group(*(_tables(found) or [NONE])), console=screen, auto_refresh=False) as live:
+            parts = _again(state)
+    with Live(Group(*_shown(found)), console=screen, auto_refresh=False) as live:
         while True:
             time.sleep(EVERY)
-            live.update(Group(*shown()), refresh=True)
+            live.update(Group(*_again(state)), refresh=True)
+
+
+def _shown(found: Found) -> list[RenderableType]:
+    return _tables(found) or [NONE]
+
+
+def _again(state: Path | None) -> list[RenderableType]:
+    """Return what there is to show now; why nothing answers, where that is so."""
+    from rich.markup import escape
+
+    from gaia_plugin.errors import Refusal, Unusable
+
+    try:
+        return _shown(_look(state))
+    except (Refusal, Unusable) as error:
+        return [escape(str(error))]
 
 
 def _line(found: Found) -> None:

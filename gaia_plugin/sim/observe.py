@@ -19,6 +19,7 @@ from gaia_plugin.errors import Unusable
 LIBRARY: Final = "libgaia_sim.so"
 _HEAD: Final = 3
 _ROW: Final = 4
+_OTHER_VERSION: Final = "The simulated GPU's state is of another version of Gaia; end its programs."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def observe(state: mmap.mmap, card: int, pid_of: Callable[[int], int]) -> CardTi
         words = (ctypes.c_uint64 * room)()
         needed = _library().gaia_sim_observe(address, card, words, room)
         if needed < 0:
-            raise Unusable("The simulated GPU's state is of another version of Gaia; end its programs.")
+            raise Unusable(_OTHER_VERSION)
         if needed <= room:
             break
         room = needed + 16 * _ROW  # some may come meanwhile
@@ -68,6 +69,17 @@ def observe(state: mmap.mmap, card: int, pid_of: Callable[[int], int]) -> CardTi
         if waits:
             queued[pid] = queued.get(pid, 0) + waits
     return CardTime(words[0], words[1], executed, queued)
+
+
+def hold(state: mmap.mmap, card: int, still: bool) -> None:
+    """Let `card` of the mapped state stand still from now on, or go on.
+
+    Raises:
+        Unusable: as `observe`.
+    """
+    address = ctypes.addressof(ctypes.c_char.from_buffer(state))
+    if _library().gaia_sim_hold(address, card, still) != 0:
+        raise Unusable(_OTHER_VERSION)
 
 
 @functools.cache
@@ -86,4 +98,6 @@ def _library() -> ctypes.CDLL:
         ctypes.POINTER(ctypes.c_uint64),
         ctypes.c_uint64,
     ]
+    library.gaia_sim_hold.restype = ctypes.c_int
+    library.gaia_sim_hold.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]
     return library

@@ -6,11 +6,13 @@ request for that bare name, so that NVML of the real driver could not be reached
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +33,9 @@ library.gaia_sim_problem.restype = library.gaia_sim_state.restype = ctypes.c_cha
 problem, state = library.gaia_sim_problem(), library.gaia_sim_state()
 if sys.argv[2] != "keep":
     library.gaia_sim_leave()
-print(json.dumps([problem and problem.decode(errors="replace"), state.decode(errors="surrogateescape")]))
+said = [problem and problem.decode(errors="replace"), state.decode(errors="surrogateescape")]
+print(json.dumps(said), flush=True)
+sys.stdin.read()
 """
 
 
@@ -45,25 +49,44 @@ def state_file(directory: Path, *, keep: bool = False) -> Path:
     Raises:
         Unusable: it cannot work here; the sentence says why (no /dev/shm, foreign file, bad sim.conf).
     """
+    with _asked(directory, "keep" if keep else "leave") as state:
+        return state
+
+
+def held_state_file(directory: Path) -> contextlib.AbstractContextManager[Path]:
+    """Return the same as a context, within which another process has the file and nobody removes it.
+
+    Raises:
+        Unusable: as `state_file`.
+    """
+    return _asked(directory, "keep")
+
+
+@contextlib.contextmanager
+def _asked(directory: Path, end: str) -> Iterator[Path]:
     library = directory / "libnvidia-ml.so.1"
     if not library.is_file():
         raise Unusable(f"There is no simulated driver in {directory}: it lacks {library.name}.")
     environ = {name: value for name, value in os.environ.items() if name != "GAIA_SIM_CONF"}
-    answer = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _ASK, str(library), "keep" if keep else "leave"],
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _ASK, str(library), end],
         env=environ,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    try:
-        problem, state = json.loads(answer.stdout)
-    except ValueError:
-        last = (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise Unusable(f"{library} cannot be loaded as the simulated driver: {last}") from None
-    if problem is not None:
-        raise Unusable(problem)
-    return Path(state)
+    ) as asked:
+        assert asked.stdout is not None
+        said = asked.stdout.readline()
+        try:
+            problem, state = json.loads(said)
+        except ValueError:
+            _, trouble = asked.communicate()
+            last = (trouble.strip().splitlines() or ["no reason given"])[-1]
+            raise Unusable(f"{library} cannot be loaded as the simulated driver: {last}") from None
+        if problem is not None:
+            raise Unusable(problem)
+        yield Path(state)
 
 
 def leave(directory: Path) -> None:

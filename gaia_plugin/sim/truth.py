@@ -7,27 +7,28 @@ one store; `struct.pack_into` with an explicit byte order is not).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import mmap
 import os
 import struct
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from gaia_plugin.errors import Unusable
-from gaia_plugin.sim.observe import CardTime, observe
+from gaia_plugin.sim.observe import CardTime, hold, observe
 from gaia_plugin.sim.places import Places
-from gaia_plugin.sim.probe import state_file
+from gaia_plugin.sim.probe import held_state_file
 
 Habit = Literal["normal", "late", "none", "unsupported"]
 """What NVML says about utilisation, see `Simulation.utilisation`."""
 
 _LAYOUT_AT: Final = 32
 _LAYOUT_END: Final = 4096
-_TRIES: Final = 20
 _IN_USE: Final = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, 0, 1, 0)
 """A `struct flock`: the first byte, shared."""
 
@@ -82,9 +83,25 @@ class Simulation:
 
     def time(self, card: int) -> CardTime:
         """Return what `card` has run until now, all of it at one instant."""
-        if not 0 <= card < self._cards:
-            raise ValueError(f"there is no card {card}; they are 0 to {self._cards - 1}")
+        self._check(card)
         return observe(self._map, card, self._places.pid)
+
+    @contextlib.contextmanager
+    def held(self, card: int) -> Iterator[None]:
+        """Let `card` stand still within the block: it takes work, and begins with it at the end.
+
+        So it does not matter how long programs need to queue something. Calls that wait for the card
+        wait.
+
+        Raises:
+            ValueError: there is no such card.
+        """
+        self._check(card)
+        hold(self._map, card, True)
+        try:
+            yield
+        finally:
+            hold(self._map, card, False)
 
     def executed(self, card: int) -> dict[int, int]:
         """Return the card time in nanoseconds that each process, by pid, has had until now.
@@ -127,7 +144,10 @@ class Simulation:
         self._words[self._trouble_at(family, "fault")] = (times << 32 | code) if times else 0
 
     def delay(self, family: str, ns: int) -> None:
-        """Let each call of a family take `ns` longer, before it has any effect; 0 ends that."""
+        """Let each call of a family take `ns` longer, before it has any effect.
+
+        0 ends that, within milliseconds also for the calls that wait at the moment.
+        """
         self._words[self._trouble_at(family, "delay")] = ns
 
     def pending_failures(self, family: str) -> int:
@@ -144,6 +164,10 @@ class Simulation:
     def families(self) -> tuple[str, ...]:
         """The families of entry points that can fail or be delayed."""
         return tuple(self._layout["families"])
+
+    def _check(self, card: int) -> None:
+        if not 0 <= card < self._cards:
+            raise ValueError(f"there is no card {card}; they are 0 to {self._cards - 1}")
 
     @property
     def _cards(self) -> int:
@@ -185,23 +209,13 @@ def _map(directory: Path) -> tuple[Path, mmap.mmap, int]:
 
     Its descriptor stays open with it, for questions about the locks of places.
     """
-    path = state_file(directory, keep=True)
-    for _ in range(_TRIES):
+    with held_state_file(directory) as path:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
                 fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _IN_USE)
-                named = os.fstat(handle).st_nlink > 0
-                fcntl.flock(handle, fcntl.LOCK_UN)
-                if named:
-                    return path, mmap.mmap(handle, 0), os.dup(handle)
+                return path, mmap.mmap(handle, 0), os.dup(handle)
             finally:
                 os.close(handle)
-        except FileNotFoundError:
-            pass
         except (OSError, ValueError) as trouble:
             raise Unusable(f"The state of the simulated GPU in {path} cannot be read: {trouble}.") from None
-        # another process has ended in between, and removed the file
-        path = state_file(directory, keep=True)
-    raise Unusable(f"The state of the simulated GPU in {path} is removed again and again; try once more.")

@@ -19,11 +19,15 @@ _WORD: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """GPU time measured, time that launches waited (both ns), and launches; all since the start."""
+    """GPU time measured, time that launches waited (both ns), and launches; all since the start.
+
+    `blind_ns` is when a stream was last watched without events (CLOCK_MONOTONIC); 0: never.
+    """
 
     busy_ns: int = 0
     throttled_ns: int = 0
     launches: int = 0
+    blind_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +83,4 @@ def _card(process: memoryview, card: int) -> Counters:
     def word(name: str) -> int:
         return int(process[(base + numbers[f"usage.process.card.{name}"]) // _WORD])
 
-    return Counters(word("busy_ns"), word("throttled_ns"), word("launches"))
+    return Counters(word("busy_ns"), word("throttled_ns"), word("launches"), word("blind_ns"))

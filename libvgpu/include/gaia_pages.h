@@ -95,7 +95,8 @@ struct gaia_usage_card {
     gaia_word launches;     /* counted in batches */
     gaia_word returns;      /* times that bytes were given back: two equal readings around a driver's
                                figure, with `used` equal too, mean that nothing came and went unseen */
-    gaia_word reserved[1];
+    gaia_word blind_ns;     /* CLOCK_MONOTONIC: when a stream was last watched without events, which the
+                               driver refused; 0 = never */
 };
 
 struct gaia_usage_process {

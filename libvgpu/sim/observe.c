@@ -7,14 +7,19 @@
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 
 EXPORT int64_t gaia_sim_observe(struct sim_state *state, unsigned card, uint64_t *out, uint64_t room);
+EXPORT int gaia_sim_hold(struct sim_state *state, unsigned card, int still);
+
+static bool readable(const struct sim_state *state, unsigned card) {
+    return atomic_load(&state->layout_version) == SIM_LAYOUT_VERSION &&
+           atomic_load(&state->size) == sizeof *state && card < SIM_CARDS;
+}
 
 /* Writes three words (instant, ns that the card has worked by then, how many processes follow), then
  * four per process: owner, ns executed, ns queued, 1 while it lives. Returns how many words there are,
  * also beyond `room`; -1 for a state of another layout. The caller has mapped the state. */
 int64_t gaia_sim_observe(struct sim_state *state, unsigned card, uint64_t *out, uint64_t room) {
     uint64_t n = 3, places;
-    if (atomic_load(&state->layout_version) != SIM_LAYOUT_VERSION ||
-        atomic_load(&state->size) != sizeof *state || card >= SIM_CARDS || room < n)
+    if (!readable(state, card) || room < n)
         return -1;
     pthread_mutex_lock(&one);
     sim_state = state; /* a process may look at several simulations, one after the other */
@@ -46,4 +51,15 @@ int64_t gaia_sim_observe(struct sim_state *state, unsigned card, uint64_t *out, 
     sim_card_unlock(t);
     pthread_mutex_unlock(&one);
     return (int64_t)n;
+}
+
+/* Lets a card stand still, or go on; see timeline.h. Returns 0, or -1 for a state of another layout. */
+int gaia_sim_hold(struct sim_state *state, unsigned card, int still) {
+    if (!readable(state, card))
+        return -1;
+    pthread_mutex_lock(&one);
+    sim_state = state;
+    sim_card_hold(card, still != 0);
+    pthread_mutex_unlock(&one);
+    return 0;
 }

@@ -44,7 +44,7 @@ extern const char *const sim_family_name[SIM_FAMILIES];
 
 struct sim_trouble {
     sim_word fault; /* calls that still fail << 32 | the code they fail with */
-    sim_word delay; /* ns that each call of the family takes */
+    sim_word delay; /* ns that each call of the family takes; taken back, it ends for those within, too */
 };
 
 struct sim_card_state {
@@ -85,7 +85,8 @@ struct sim_state {
     sim_word slice_ns;   /* how long a card stays with a process; 0 = order of submission */
     sim_word epoch_ns;   /* the day's clock less CLOCK_MONOTONIC when the state was made */
     struct sim_habit habit;
-    char pad1[128 - 7 * 8];
+    sim_word held; /* bit i: card i stands still; changes under the card's lock */
+    char pad1[128 - 8 * 8];
     struct sim_trouble trouble[16];
     struct sim_card_state card[SIM_CARDS];
     char pad2[8192 - 4096 - 256 - 16 * 16 - SIM_CARDS * sizeof(struct sim_card_state)];

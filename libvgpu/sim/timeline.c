@@ -22,6 +22,7 @@ static uint64_t place_of(const struct sim_process *process) {
 }
 static uint64_t waiting(const struct sim_process_card *p) { return get(&p->submitted) - get(&p->executed); }
 static bool alternates(void) { return get(&sim_state->slice_ns) != 0; }
+static bool held(unsigned card) { return get(&sim_state->held) >> card & 1; }
 
 /* ---- one step ------------------------------------------------------------------------------------ */
 
@@ -104,7 +105,7 @@ static void advance(struct sim_timeline *t, unsigned card, uint64_t now) {
             sim_window_close(t, card);
             t->window_end = t->clock / SIM_WINDOW_NS * SIM_WINDOW_NS + SIM_WINDOW_NS;
         }
-        uint64_t place = choose(t), until = least(now, t->window_end);
+        uint64_t place = held(card) ? NOBODY : choose(t), until = least(now, t->window_end);
         if (place != NOBODY)
             run(t, card, place, until);
         else
@@ -149,6 +150,15 @@ struct sim_timeline *sim_card_lock(unsigned card) {
 }
 
 void sim_card_unlock(struct sim_timeline *t) { pthread_mutex_unlock(&t->lock); }
+
+void sim_card_hold(unsigned card, bool still) {
+    struct sim_timeline *t = sim_card_lock(card); /* what was before runs as it was before */
+    if (still)
+        atomic_fetch_or(&sim_state->held, UINT64_C(1) << card);
+    else
+        atomic_fetch_and(&sim_state->held, ~(UINT64_C(1) << card));
+    sim_card_unlock(t);
+}
 
 bool sim_timelines_start(struct sim_state *state) {
     uint64_t now = sim_now();
@@ -277,13 +287,13 @@ void sim_await(struct sim_process *process, unsigned card, uint64_t position) {
             sim_card_unlock(t);
             return;
         }
-        bool alone = places_only(&t->queued, place);
+        bool alone = places_only(&t->queued, place) && !held(card);
         uint64_t when = next_look(t, place, card, position, &sure), soon = t->clock + SIM_LOOK_NS;
         sim_card_unlock(t);
         if (!alone) {
             sim_sweep_if_due();
-            sure &= when <= soon;
-            when = least(when, soon);
+            sure &= when <= soon && !held(card);
+            when = held(card) ? soon : least(when, soon);
         }
         if (sure)
             sim_wait_until(when);

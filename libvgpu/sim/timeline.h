@@ -9,6 +9,9 @@
  * Between processes a card either serves in the order of submission over all of them, or alternates
  * between those that have work, in slices (`slice_ns`), as a real card does without MPS.
  *
+ * A card can be held: it takes work and runs none, so that a test queues things at its leisure and yet
+ * knows to the nanosecond what follows what.
+ *
  * The work of a process that was killed goes when somebody notices, within SIM_LOOK_NS where somebody
  * waits; what has run by then has run.
  */
@@ -96,6 +99,8 @@ bool sim_lock_init(pthread_mutex_t *lock);
 /* Take a card's lock; all is worked out until now, which is the clock of the result. */
 struct sim_timeline *sim_card_lock(unsigned card);
 void sim_card_unlock(struct sim_timeline *t);
+/* From now on let a card stand still, or go on. */
+void sim_card_hold(unsigned card, bool still);
 
 /* Put work at the end of a process's queue; returns the position at which it ends. */
 uint64_t sim_submit(struct sim_process *process, unsigned card, uint64_t ns);

@@ -71,17 +71,23 @@ static struct gaia_pace read_pace(uint64_t mode, uint64_t rate, uint64_t guarant
 }
 
 static void the_page_says_the_pace(void) {
-    struct gaia_pace pace = read_pace(GAIA_COMPUTE_HARD, 250000, 100000, 0);
+    struct gaia_pace pace = read_pace(GAIA_COMPUTE_HARD, 250000, 270000, 999 * S);
     CHECK(pace.rate == 250000 && pace.limited && pace.metered && pace.depth == 50 * MS);
+    pace = read_pace(GAIA_COMPUTE_HARD, 250000, 270000, 994 * S); /* nobody corrects the rate */
+    CHECK(pace.rate == 270000 && pace.limited && pace.metered && pace.depth == 50 * MS);
+    pace = read_pace(GAIA_COMPUTE_HARD, 250000, 0, 0);
+    CHECK(pace.rate == 250000 && pace.limited);
+    pace = read_pace(GAIA_COMPUTE_HARD, 1000000, 270000, 999 * S); /* must look again */
+    CHECK(!pace.limited && pace.metered);
     pace = read_pace(GAIA_COMPUTE_HARD, 1000000, 1000000, 0);
     CHECK(!pace.limited && !pace.metered);
     pace = read_pace(GAIA_COMPUTE_ELASTIC, 1000000, 300000, 999 * S);
     CHECK(!pace.limited && pace.metered && pace.rate == 1000000 && pace.depth == 0);
     pace = read_pace(GAIA_COMPUTE_ELASTIC, 1000000, 300000, 994 * S); /* nobody shares idle time out */
-    CHECK(pace.limited && pace.rate == 300000 && pace.depth == 500 * MS);
+    CHECK(pace.limited && pace.rate == 300000 && pace.depth == 200 * MS);
     pace = read_pace(GAIA_COMPUTE_ELASTIC, 700000, 300000, 2000 * S); /* a heartbeat of another clock */
     CHECK(pace.rate == 300000);
-    pace = read_pace(77, 250000, 100000, 0); /* an unknown mode is hard */
+    pace = read_pace(77, 250000, 100000, 999 * S); /* an unknown mode is hard */
     CHECK(pace.rate == 250000 && pace.limited);
     pace = read_pace(77, UINT64_MAX, 0, 0);
     CHECK(pace.rate == 1000000 && !pace.metered);
@@ -119,8 +125,10 @@ static void what_runs_together_is_paid_once(uint64_t now) {
     CHECK(gaia_seen_add(seen, now, now + 10 * unit - 5) == 10 * unit - 5);
     CHECK(gaia_seen_add(seen, now, now + 10 * unit) == 0);
     CHECK(gaia_seen_add(seen, now + 5 * unit, now + 15 * unit) == 5 * unit);
-    CHECK(gaia_seen_add(seen, now + 20 * unit + 1, now + 21 * unit) == 0); /* between two points */
-    CHECK(gaia_seen_add(seen, now + 20 * unit, now + 20 * unit + 1) == unit);
+    uint64_t paid = 0; /* the one point of these 131 us is in one of the halves */
+    for (uint64_t half = 40; half < 42; half++)
+        paid += gaia_seen_add(seen, now + half * unit / 2, now + (half + 1) * unit / 2);
+    CHECK(paid == unit);
     CHECK(gaia_seen_add(seen, now + 20 * unit, now + 21 * unit) == 0);
     CHECK(gaia_seen_add(seen, now, now + 100 * unit) == 84 * unit); /* over the ends of words */
     CHECK(gaia_seen_add(seen, now, now) == 0);
@@ -133,6 +141,17 @@ static void what_runs_together_is_paid_once(uint64_t now) {
     for (int i = 0; i < GAIA_SEEN; i++)
         seen[i] = UINT64_MAX; /* nonsense of a program of the slot */
     CHECK(gaia_seen_add(seen, now, now + 10 * unit) <= 10 * unit);
+}
+
+/* A kernel of 20 us, then a wait that is a multiple of the points' distance: none may slip through. */
+static void short_ones_are_paid_in_the_mean(void) {
+    for (uint64_t apart = 1; apart < 9; apart++) {
+        gaia_word seen[GAIA_SEEN] = {0};
+        uint64_t paid = 0, at = 100 * S;
+        for (int i = 0; i < 4000; i++, at += apart << 17)
+            paid += gaia_seen_add(seen, at, at + 20000);
+        CHECK(paid > 4000 * 20000 / 100 * 85 && paid < 4000 * 20000 / 100 * 115);
+    }
 }
 
 static gaia_word shared_seen[GAIA_SEEN];
@@ -162,6 +181,7 @@ int main(void) {
     many_users_lose_nothing();
     for (uint64_t now = 100 * S; now < 100000 * S; now = now * 5 / 4) /* whatever the turn's 16 bits say */
         what_runs_together_is_paid_once(now);
+    short_ones_are_paid_in_the_mean();
     many_markers_pay_once();
     return 0;
 }

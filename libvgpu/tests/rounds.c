@@ -1,6 +1,6 @@
 /* rounds.c - several processes ask for the last bytes at the same moment, again and again.
  *
- *   rounds PROCESSES BYTES ROUNDS      prints, per round, how many were granted
+ *   rounds PROCESSES BYTES ROUNDS      prints, per round, how many were granted, and the slowest answer in ns
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,11 +10,21 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-static struct shared { _Atomic int arrived[3], granted[4096], failed; } * shared;
+static struct shared {
+    _Atomic int arrived[3], granted[4096], failed;
+    _Atomic long long slowest[4096];
+} * shared;
 static int processes, rounds;
 static size_t bytes;
+
+static long long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
 
 /* all meet; the counter only grows, so that no reset can race */
 static void meet(int which, int round) {
@@ -38,7 +48,11 @@ static int child(void) {
     for (int round = 0; round < rounds; round++) {
         unsigned long long pointer = 0;
         meet(0, round);
+        long long from = now();
         int r = alloc(&pointer, bytes);
+        long long took = now() - from, slowest = atomic_load(&shared->slowest[round]);
+        while (took > slowest && !atomic_compare_exchange_weak(&shared->slowest[round], &slowest, took)) {
+        }
         if (r == 0)
             atomic_fetch_add(&shared->granted[round], 1);
         else if (r != 2)
@@ -68,6 +82,6 @@ int main(int argc, char **argv) {
     while (wait(&status) > 0)
         bad |= status;
     for (int round = 0; round < rounds; round++)
-        printf("%d\n", atomic_load(&shared->granted[round]));
+        printf("%d %lld\n", atomic_load(&shared->granted[round]), atomic_load(&shared->slowest[round]));
     return bad ? 1 : 0;
 }

@@ -16,6 +16,10 @@ CELL = """index => {
     const outputs = cell.model.outputs.toJSON();
     return outputs.map(o => o.text ?? (o.evalue ? `${o.ename}: ${o.evalue}` : "")).flat().join("");
 }"""
+EXECUTE = """source => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel
+    .requestExecute({code: source, silent: true}).done.then(reply => {
+        if (reply.content.status !== "ok") throw new Error(JSON.stringify(reply.content));
+    })"""
 ADD = """source => {
     const panel = window.jupyterapp.shell.currentWidget, model = panel.content.model.sharedModel;
     model.insertCell(model.cells.length, {cell_type: "code", source});
@@ -32,7 +36,7 @@ class Visitor:
         self.foreign: list[str] = []
         self.context = browser.new_context(viewport={"width": 1200, "height": 1000})
         self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(60_000)
+        self.page.set_default_timeout(120_000)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", self._request)
         self.page.goto(f"{demo.url}/hub/login")
@@ -78,6 +82,10 @@ class Visitor:
     def run(self, index: int, *, wait: bool = True) -> None:
         """Run a cell; without `wait` it goes on running."""
         self.page.evaluate(RUN, [index, wait])
+
+    def execute(self, source: str) -> None:
+        """Let the kernel do something without a cell."""
+        self.page.evaluate(EXECUTE, source)
 
     def says(self, index: int) -> str:
         """Return the text that a cell has printed so far, or its error."""

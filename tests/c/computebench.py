@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,20 +30,21 @@ class Slot:
         """The slot's directory."""
         return self.bench.root / "slots" / self.name
 
-    def make(self, rate: int, mode: int = HARD, guarantee: int | None = None) -> Slot:
+    def make(self, rate: int, mode: int = HARD, guarantee: int | None = None, *, card: int = 0) -> Slot:
         """Write the slot's pages; `rate` and `guarantee` in millionths of the card's time."""
         if not self.path.exists():
             self.path.mkdir()
             (self.path / "lib").symlink_to("../../lib")
             self.bench.page("make", self.path)
-        self.bench.page("card", self.path, 0, self.bench.uuids[0], MEMORY, MEMORY, 1, 0)
+        self.bench.page("card", self.path, card, self.bench.uuids[card], MEMORY, MEMORY, 1, 0)
         self.beat()
-        self.rate(rate, mode, guarantee)
+        self.rate(rate, mode, guarantee, card=card)
         return self
 
-    def rate(self, rate: int, mode: int = HARD, guarantee: int | None = None) -> None:
+    def rate(self, rate: int, mode: int = HARD, guarantee: int | None = None, *, card: int = 0) -> None:
         """Change the compute words, as the agent does, and wake who waits for them."""
-        self.bench.page("compute", self.path, 0, mode, rate, rate if guarantee is None else guarantee)
+        words = (mode, rate, rate if guarantee is None else guarantee)
+        self.bench.page("compute", self.path, card, *words)
 
     def beat(self, age_seconds: float = -4) -> None:
         """Write when the agent was last here; by default so that it is fresh for nine seconds."""
@@ -133,6 +135,63 @@ def windows(
         )
         before = now
     return found
+
+
+def starved(pids: Iterable[int]) -> dict[int, int]:
+    """Return for how many nanoseconds each process has waited for a core of this machine until now.
+
+    Of its threads that with the longest waits; 0 for a process that is gone.
+    """
+    waits = {}
+    for pid in pids:
+        texts = []
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                texts.append(path.read_text())
+        waits[pid] = max((int(text.split()[1]) for text in texts if text), default=0)
+    return waits
+
+
+def misses(
+    slot: Slot,
+    percent: float,
+    *pids: int,
+    off: float = 5,
+    each: float = 100,
+    seconds: float = 1.5,
+    window: float = 0.5,
+    warm: float = 0.4,
+) -> list[str]:
+    """Return what is wrong with the share that these processes, or all, get together; nothing if nothing is.
+
+    The mean is to be within `off` points of `percent`, every window within `each`. A program that waits
+    for a core cannot keep the card busy, so that its share may be smaller in proportion to the time it
+    waited; never larger. What misses is measured once more, for twice as long.
+    """
+    sim = simulation(slot.bench)
+    wrong: list[str] = []
+    for length in (seconds, 2 * seconds):
+        windows(sim, warm, warm)
+        rows: list[tuple[float, float]] = []
+        while len(rows) * window < length:
+            users = pids or tuple(sim.time(0).executed)
+            before = starved(users)
+            row = windows(sim, window, window)[0]
+            waits = [after - before.get(pid, after) for pid, after in starved(users).items()]
+            lost = sum(min(1, max(0, wait) / window / 1e9) for wait in waits) / max(1, len(waits))
+            rows.append((total(row, *pids), percent * lost))
+        shares, losses = ([row[of] for row in rows] for of in (0, 1))
+        average, loss = sum(shares) / len(rows), sum(losses) / len(rows)
+        wrong = [
+            f"{share:.2f} of {percent} in one window, {lost:.2f} lost to others on this machine"
+            for share, lost in rows
+            if not percent - each - lost <= share <= percent + each
+        ]
+        if not percent - off - loss <= average <= percent + off:
+            wrong.append(f"{average:.2f} of {percent} in the mean, {loss:.2f} lost to others: {shares}")
+        if not wrong:
+            break
+    return wrong
 
 
 def mean(found: Sequence[dict[int, float]], *pids: int) -> float:

@@ -70,7 +70,7 @@ class Bench:
             [self.build / "tests/page", verb, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
         )
         assert done.returncode == 0, f"page {verb}: {done.stderr}"
         return done.stdout
@@ -109,7 +109,7 @@ class Bench:
         keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         return keep | {"LD_LIBRARY_PATH": str(self.slot / "lib"), **more}
 
-    def run(self, program: str, *arguments: object, timeout: float = 60) -> str:
+    def run(self, program: str, *arguments: object, timeout: float = 200) -> str:
         """Run one of the C programs in the slot to its end; its output."""
         done = subprocess.run(
             [self.build / "tests" / program, *map(str, arguments)],
@@ -185,20 +185,20 @@ class Client:
 
     def output(self) -> str:
         """Everything the program still says on either stream, after its end."""
-        rest, errors = self.process.communicate(timeout=30)
+        rest, errors = self.process.communicate(timeout=120)
         return rest + errors
 
     def kill(self) -> None:
         """End it with SIGKILL."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(120)
 
     def close(self) -> None:
         """Close its input and wait for its end."""
         if self.process.stdin and not self.process.stdin.closed:
             self.process.stdin.close()
         try:
-            self.process.wait(30)
+            self.process.wait(120)
         finally:
             self.process.kill()
             for stream in (self.process.stdout, self.process.stderr):

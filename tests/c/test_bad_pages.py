@@ -80,7 +80,7 @@ def test_a_bad_page_at_the_start_grants_nothing(bench: Make, how: str) -> None:
         assert program.numbers(f"nvml v2 {slot.uuids[0]}") == [0, 0, 0, 0, 0]
         assert slot.truth()[1] == 0
         program.process.stdin.close()  # type: ignore[union-attr]
-        assert program.process.wait(30) == 0
+        assert program.process.wait(120) == 0
         assert program.process.stdout
         assert program.process.stdout.read() == ""
         assert program.process.stderr
@@ -88,7 +88,7 @@ def test_a_bad_page_at_the_start_grants_nothing(bench: Make, how: str) -> None:
 
 
 def _until(program: Client, line: str, wanted: list[int]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while program.numbers(line) != wanted:
         assert time.monotonic() < deadline, f"{line}: {program.numbers(line)}"
 

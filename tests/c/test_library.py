@@ -65,5 +65,5 @@ def test_no_symbol_is_newer_than_glibc_2_17(build: Path, variant: str, name: str
 
 @pytest.mark.parametrize("program", ["table_test", "register_test", "account_test", "bucket_test"])
 def test_units(sanitized: Path, program: str) -> None:
-    done = subprocess.run([sanitized / "tests" / program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sanitized / "tests" / program], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr

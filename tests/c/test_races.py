@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 
@@ -10,13 +11,19 @@ import pytest
 from tests.c.slotbench import MIB, OOM, Bench
 
 Make = Callable[..., Bench]
+WAIT_NS = 1_000_000_000
+"""How long the library waits for the announcements of others (core/account.h)."""
 
 
-def _rounds(slot: Bench, processes: int, size: int, rounds: int) -> set[int]:
+def _rounds(slot: Bench, processes: int, size: int, rounds: int, granted: int) -> None:
     slot.page("delay", slot.state, "alloc", 20_000_000)
-    out = slot.run("rounds", processes, size, rounds, timeout=200)
+    out = slot.run("rounds", processes, size, rounds, timeout=800)
     assert slot.truth()[1] <= 1024 * MIB
-    return {int(line) for line in out.split()}
+    found = [tuple(map(int, line.split())) for line in out.splitlines()]
+    assert len(found) == rounds
+    for count, slowest_ns in found:
+        # who waits longer than that for the others, who may not get the processor, is refused
+        assert count == granted or (slowest_ns > WAIT_NS and count < granted), found
 
 
 def _open(slot: Bench) -> None:
@@ -29,14 +36,14 @@ def test_c09_exactly_one_of_two_gets_the_last_bytes(bench: Make) -> None:
     slot = bench()
     slot.card(0, 1024 * MIB)
     _open(slot)
-    assert _rounds(slot, 2, 600 * MIB, 100) == {1}
+    _rounds(slot, 2, 600 * MIB, 100, 1)
 
 
 def test_c09_five_of_eight(bench: Make) -> None:
     slot = bench()
     slot.card(0, 1024 * MIB)
     _open(slot)
-    assert _rounds(slot, 8, 200 * MIB, 20) == {5}
+    _rounds(slot, 8, 200 * MIB, 20, 5)
 
 
 @pytest.mark.long
@@ -44,12 +51,12 @@ def test_c09_five_hundred_rounds(bench: Make) -> None:
     slot = bench()
     slot.card(0, 1024 * MIB)
     _open(slot)
-    assert _rounds(slot, 2, 600 * MIB, 500) == {1}
-    assert _rounds(slot, 8, 200 * MIB, 100) == {5}
+    _rounds(slot, 2, 600 * MIB, 500, 1)
+    _rounds(slot, 8, 200 * MIB, 100, 5)
 
 
 def _churn(slot: Bench, kills: int) -> None:
-    done, _slowest, wrong = map(int, slot.run("churn", kills, 1024 * MIB, 7, timeout=280).split())
+    done, _slowest, wrong = map(int, slot.run("churn", kills, 1024 * MIB, 7, timeout=800).split())
     assert (done, wrong) == (kills, 0)
     assert slot.truth()[1] <= 1024 * MIB
 
@@ -73,11 +80,13 @@ def test_a_stopped_announcer_keeps_its_bytes_and_blocks_nobody_for_ever(bench: M
     with slot.client() as stopped, slot.client() as other:
         stopped.start()
         other.start()
-        slot.page("delay", slot.state, "alloc", 2_000_000_000)
+        # it announces, and then stays within the driver's call for as long as it takes to stop it there
+        slot.page("delay", slot.state, "alloc", 3600 * 10**9)
         stopped.say(f"alloc 1 {600 * MIB}")
         while not any(place.cards[0][1] for place in slot.places()):
             pass
         stopped.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, stopped.process.pid, os.WSTOPPED | os.WNOWAIT)
         slot.page("delay", slot.state, "alloc", 0)
         assert other.call(f"alloc 1 {600 * MIB}") == OOM
         assert other.call(f"alloc 1 {400 * MIB}") == 0

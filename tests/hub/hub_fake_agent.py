@@ -51,6 +51,9 @@ class PaperNode:
         self.names = [name] * cards
         self.slots: dict[str, Slot] = {}
         self.lock = threading.RLock()
+        self.grants = threading.Event()
+        """Whoever asks for a slot waits until this is set."""
+        self.grants.set()
 
     def _free(self, index: int) -> Amounts:
         on = [slot for slot in self.slots.values() if slot.cards[0].index == index]
@@ -164,6 +167,8 @@ class PaperNode:
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, object]:
         parts = [unquote(part) for part in path.strip("/").split("/")][1:]
+        if (method, parts) == ("POST", ["slots"]):
+            self.grants.wait()
         with self.lock:
             match (method, *parts):
                 case ("GET", "healthz"):

@@ -19,6 +19,11 @@ from gaia_hub.embedded.supervisor import config_file
 from tests.support.demo import until
 
 PASSWORD = "correct-horse-battery"
+PATIENCE = 120.0
+"""Seconds that an answer may take; never looked at where one comes."""
+PATIENT = """
+c.GaiaLocalSpawner.start_timeout = c.GaiaLocalSpawner.http_timeout = c.GaiaLocalSpawner.agent_timeout = 120
+"""
 
 
 def free_port() -> int:
@@ -40,10 +45,8 @@ class Hub:
             password=PASSWORD,
             agent_socket=str(agent_socket),
         )
-        config = config_file()
-        if extra_config:
-            config = directory / "config.py"
-            config.write_text(f"{config_file().read_text()}\n{extra_config}\n")
+        config = directory / "config.py"
+        config.write_text(f"{config_file().read_text()}\n{PATIENT}\n{extra_config}\n")
         self.url = f"http://127.0.0.1:{settings.port}"
         self.homes = directory / "homes"
         self.log = directory / "hub.log"
@@ -58,7 +61,7 @@ class Hub:
                 preexec_fn=processes.die_with_parent(),
             )
         try:
-            until(self._is_up, 60)
+            until(self._is_up)
         except BaseException:
             self.close()
             raise
@@ -66,15 +69,15 @@ class Hub:
     def _is_up(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
         try:
-            return requests.get(f"{self.url}/hub/login", timeout=5).status_code == 200
-        except requests.ConnectionError:
+            return requests.get(f"{self.url}/hub/login", timeout=20).status_code == 200
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(40)
+            self.process.wait(120)
         finally:
             self.process.kill()
 
@@ -91,12 +94,12 @@ class Person:
     def __init__(self, url: str, name: str, password: str = PASSWORD) -> None:
         self.url, self.name, self.password = url, name, password
         self.web = requests.Session()
-        self.web.get(f"{url}/hub/login", timeout=20)
+        self.web.get(f"{url}/hub/login", timeout=PATIENCE)
         answer = self.web.post(
             f"{url}/hub/login",
             params={"_xsrf": self.xsrf(), "next": "/hub/home"},
             data={"username": name, "password": password},
-            timeout=20,
+            timeout=PATIENCE,
         )
         assert answer.url.endswith("/hub/home"), (answer.status_code, answer.url)
         self.token = ""
@@ -105,7 +108,7 @@ class Person:
         return next(cookie.value or "" for cookie in self.web.cookies if cookie.name == "_xsrf")
 
     def page(self, path: str = "/hub/spawn", **query: str) -> requests.Response:
-        return self.web.get(self.url + path, params=query, timeout=30)
+        return self.web.get(self.url + path, params=query, timeout=PATIENCE)
 
     def submit(self, **fields: Any) -> requests.Response:
         """Send the spawn form as a browser does."""
@@ -113,7 +116,7 @@ class Person:
             f"{self.url}/hub/spawn/{self.name}",
             params={"_xsrf": self.xsrf()},
             files={key: (None, value) for key, value in fields.items()},
-            timeout=60,
+            timeout=PATIENCE,
             headers={"Referer": f"{self.url}/hub/spawn"},
         )
 
@@ -123,7 +126,7 @@ class Person:
             made = requests.post(
                 f"{self.url}/hub/api/users/{self.name}/tokens",
                 json={"auth": {"username": self.name, "password": self.password}},
-                timeout=20,
+                timeout=PATIENCE,
             )
             self.token = made.json()["token"]
         return requests.request(
@@ -131,7 +134,7 @@ class Person:
             f"{self.url}/hub/api{path}",
             json=body,
             headers={"Authorization": f"token {self.token}"},
-            timeout=60,
+            timeout=PATIENCE,
             **options,
         )
 
@@ -140,11 +143,16 @@ class Person:
         return dict(self.api("GET", f"/users/{self.name}").json()["servers"].get("", {}))
 
     def wait_ready(self) -> None:
-        until(lambda: self.server().get("ready"), 60)
+        until(lambda: self.server().get("ready"))
 
     def stop(self) -> None:
         self.api("DELETE", f"/users/{self.name}/server")
-        until(lambda: not self.server(), 40)
+        until(lambda: not self.server())
+
+
+def went_by(answer: requests.Response, path: str) -> bool:
+    """Tell whether a page was on the way; a server may be ready before its waiting page is asked for."""
+    return any(path in each.url for each in (*answer.history, answer))
 
 
 def error_on(page: requests.Response) -> str:
@@ -185,7 +193,7 @@ def start_kernel(homes: Path, person: Person) -> int:
         f"{person.url}/user/{person.name}/api/kernels",
         json={"name": "python3"},
         headers={"X-XSRFToken": xsrf or ""},
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert made.status_code == 201, made.text
     kernels = until(lambda: [pid for pid in server_processes(homes, person) if pid != server])

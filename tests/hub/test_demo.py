@@ -62,14 +62,14 @@ class Demo:
         assert self.process.stdout is not None
         with self.process.stdout as output:
             self.told += output.readlines()
-        self.process.wait(60)
+        self.process.wait(120)
         return "".join(self.told)
 
     def clean(self) -> None:
         processes.end_all(self.all_pids, 0.5)
         if self.process.stdout is not None and not self.process.stdout.closed:
             self.process.stdout.close()
-        self.process.wait(10)
+        self.process.wait(120)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_killed_demo_takes_its_children_along(tmp_path: Path, demos: list[Demo
     ann.submit(profile="small")
     ann.wait_ready()
     demo.process.kill()
-    until(lambda: not demo.all_pids(), 60)
+    until(lambda: not demo.all_pids())
     # and the next one finds everything in order
     again = start(demos, tmp_path / "state", "--sim", port=demo.port)
     again.wait_open()

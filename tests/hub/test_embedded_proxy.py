@@ -24,6 +24,8 @@ from gaia_hub.embedded.proxy import EmbeddedProxy
 
 CHUNK = b"\xa5" * 65536
 BIG = 200 << 20
+PATIENCE = 60.0
+"""Seconds after which what is waited for is held not to come."""
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
@@ -174,9 +176,9 @@ async def test_an_event_passes_while_the_answer_goes_on() -> None:
 
     async with backend(answer) as target, proxied(target) as address, aiohttp.ClientSession() as session:
         async with session.get(address) as got:
-            assert await asyncio.wait_for(got.content.readuntil(b"\n\n"), 10) == b"data: 1\n\n"
+            assert await asyncio.wait_for(got.content.readuntil(b"\n\n"), PATIENCE) == b"data: 1\n\n"
             more.set()
-            assert await asyncio.wait_for(got.content.readuntil(b"\n\n"), 10) == b"data: 2\n\n"
+            assert await asyncio.wait_for(got.content.readuntil(b"\n\n"), PATIENCE) == b"data: 2\n\n"
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["content-length", "chunked"])
@@ -251,9 +253,12 @@ async def test_expect_continue_is_answered_at_once() -> None:
     async with backend(answer) as target, proxied(target) as address:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
         writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
-        assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert (
+            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            == b"HTTP/1.1 100 Continue\r\n\r\n"
+        )
         writer.write(b"abc")
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         assert b" 200 " in head
         assert await reader.readexactly(3) == b"abc"
         writer.close()
@@ -276,9 +281,9 @@ async def test_a_browser_that_goes_away_ends_the_request_at_the_backend() -> Non
     async with backend(hang) as target, proxied(target) as address:
         _, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
         writer.write(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), PATIENCE)
         writer.transport.abort()
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), PATIENCE)
 
 
 async def test_a_backend_that_breaks_off_shows_as_a_broken_answer() -> None:
@@ -369,16 +374,16 @@ async def test_a_websocket_passes_text_bytes_and_the_protocol() -> None:
         ) as ws:
             assert ws.protocol == "v1.kernel"
             await ws.send_str("häh")
-            assert await ws.receive_str(timeout=10) == "häh"
+            assert await ws.receive_str(timeout=PATIENCE) == "häh"
             await ws.send_bytes(b"\0" * (20 << 20))
-            assert len(await ws.receive_bytes(timeout=30)) == 20 << 20
+            assert len(await ws.receive_bytes(timeout=PATIENCE)) == 20 << 20
 
 
 async def test_a_ping_reaches_the_other_end() -> None:
     async with echo() as (target, _), proxied(target) as address, aiohttp.ClientSession() as session:
         async with session.ws_connect(address + "/ws", autoping=False) as ws:
             await ws.ping(b"mark")
-            message = await ws.receive(timeout=10)
+            message = await ws.receive(timeout=PATIENCE)
             assert (message.type, bytes(message.data)) == (aiohttp.WSMsgType.PONG, b"mark")
 
 
@@ -386,7 +391,7 @@ async def test_close_codes_pass_both_ways() -> None:
     async with echo() as (target, closed), proxied(target) as address, aiohttp.ClientSession() as session:
         async with session.ws_connect(address + "/ws", autoclose=False) as ws:
             await ws.send_str("bye")
-            message = await ws.receive(timeout=10)
+            message = await ws.receive(timeout=PATIENCE)
             assert (message.type, message.data, message.extra) == (
                 aiohttp.WSMsgType.CLOSE,
                 4001,
@@ -402,7 +407,7 @@ async def test_a_websocket_that_breaks_off_is_closed_at_the_other_end() -> None:
     async with echo() as (target, closed), proxied(target) as address, aiohttp.ClientSession() as session:
         ws = await session.ws_connect(address + "/ws")
         await ws.send_str("x")
-        assert await ws.receive_str(timeout=10) == "x"
+        assert await ws.receive_str(timeout=PATIENCE) == "x"
         ws._response.connection.transport.abort()
         await _until(lambda: bool(closed))
         await ws.close()
@@ -424,6 +429,6 @@ async def test_a_taken_port_is_an_error_of_start() -> None:
 
 
 async def _until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not what():
             await asyncio.sleep(0.01)

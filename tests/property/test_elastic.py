@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,17 +109,44 @@ def test_rates_fall_before_others_rise(before: dict[int, int], after: dict[int, 
         assert abs(now[key] - rate) < elastic.SMALLEST_CHANGE
 
 
-@given(st.integers(1, WHOLE - 1), st.lists(st.tuples(st.integers(0, 2 * WHOLE), st.floats(0.01, 100))))
-def test_no_measurement_starves_or_frees_a_slot(share: int, measurements: list[tuple[int, float]]) -> None:
-    trim = 0
+@given(
+    st.integers(1, WHOLE - 1),
+    st.floats(1, 8),
+    st.lists(st.tuples(st.integers(0, 2 * WHOLE), st.floats(0.01, 100))),
+)
+def test_no_measurement_starves_or_frees_a_slot(
+    share: int, stretch: float, measurements: list[tuple[int, float]]
+) -> None:
+    trim, base = 1.0, min(MEASURED, share * stretch)
     for measured, elapsed in measurements:
         trim = elastic.trimmed(trim, share, measured, elapsed)
-        assert share // elastic.LEAST_PART <= elastic.bounded(share, trim) <= MEASURED
-        assert elastic.bounded(share, trim) == share + trim
+        rate = elastic.bounded(share, base * trim)
+        assert share // elastic.LEAST_PART <= rate <= MEASURED
 
 
-@given(st.integers(-WHOLE, WHOLE), st.floats(0, 1e9))
-def test_a_correction_fades_towards_nothing(trim: int, elapsed: float) -> None:
+@given(st.floats(0.01, 100), st.floats(0, 1e9))
+def test_a_correction_fades_towards_nothing(trim: float, elapsed: float) -> None:
     faded = elastic.faded(trim, elapsed)
-    assert abs(faded) <= abs(trim)
-    assert faded * trim >= 0
+    assert min(1.0, trim) <= faded <= max(1.0, trim)
+
+
+@given(
+    st.floats(0.02, 0.9),
+    st.floats(1, 8),
+    st.floats(0.3, 3.5),
+    st.floats(0.4, 2.5),
+    st.integers(0, 2),
+)
+def test_a_correction_settles_however_the_card_answers(
+    share: float, stretch: float, steepness: float, wrong: float, late: int
+) -> None:
+    """What a card gives goes with the rate to the power `steepness`, and is told half a second late."""
+    base = share * stretch
+    answers = [share * wrong] * (late + 1)
+    trim = 1.0
+    for _ in range(200):
+        trim = elastic.trimmed(trim, round(share * WHOLE), round(answers.pop(0) * WHOLE), elastic.PERIOD)
+        trim = min(max(trim, 0.5 * share / base), 100.0)
+        answers.append(min(1.0, share * wrong * trim**steepness))
+    if 0.5 * share / base < (1 / wrong) ** (1 / steepness):
+        assert answers[-1] == pytest.approx(share, rel=0.02)

@@ -65,7 +65,7 @@ def run_code(driver: Path, code: str, **environ: str) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -114,5 +114,5 @@ class Client:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
         self.process.stdout.close()

@@ -93,15 +93,15 @@ def test_delay_lies_before_the_effect_and_holds_nobody_up(client: Start, truth: 
     slow, fast = client(), client()
     slow.do("start()")
     fast.do("start()")
-    truth.delay("alloc", 5_000_000_000)
+    truth.delay("alloc", 3600 * 10**9)
     slow.ask("code(cu.cuMemAlloc(GIB))")
     while True:  # until it sleeps inside the call
         state = Path(f"/proc/{slow.pid}/wchan").read_text()
         if "nanosleep" in state or "hrtimer" in state:
             break
-    truth.delay("alloc", 0)
-    assert fast.do("code(cu.cuMemAlloc(GIB))") == 0
+    assert fast.do("code(cu.cuMemAllocAsync(GIB, 0))") == 0
     assert truth.used()[0] == 2 * CONTEXT + GIB, "the slow one has not taken anything yet"
+    truth.delay("alloc", 0)  # an hour is over when it is taken back
     assert slow.answer() == 0
     assert truth.used()[0] == 2 * CONTEXT + 2 * GIB
 

@@ -27,9 +27,6 @@ def launch(f, stream=0, grid=1): ok(cu.cuLaunchKernel(f, grid, 1, 1, 1, 1, 1, 0,
 def event(stream=0, flags=0):
     e = ok(cu.cuEventCreate(flags)); ok(cu.cuEventRecord(e, stream)); return e
 def between(a, b): return ok(cu.cuEventElapsedTime(a, b))
-def ahead():
-    # so much to do that what follows is all queued before any of it runs
-    launch(spin(200000000))
 """
 DEEP = "for _ in range(2000): launch(f)"
 Machine = Callable[..., Path]
@@ -51,7 +48,7 @@ class Card:
 
     def until(self, reached: Callable[[CardTime], bool]) -> CardTime:
         """Look at the card until something is so, and return what it looked like then."""
-        deadline = time.monotonic() + 50
+        deadline = time.monotonic() + 120
         while not reached(seen := self.truth.time(0)):
             assert time.monotonic() < deadline, seen
             time.sleep(0.002)  # the programs need the processor more
@@ -114,23 +111,20 @@ def test_kernels_take_what_their_name_or_their_waves_say(
     assert here.truth.executed(0) == {program.pid: ms * MS}
 
 
-def test_every_way_to_a_kernel_keeps_its_duration(machine: Machine) -> None:
-    found = run_code(
-        machine(),
-        SPIN
-        + """
-library = ok(cu.cuLibraryLoadData(b"image", [], [], 0, [], [], 0))
-k = ok(cu.cuLibraryGetKernel(library, b"gaia_spin_4000000"))
-f = ok(cu.cuKernelGetFunction(k))
-c = cu.CUlaunchConfig()
-c.gridDimX = c.gridDimY = c.gridDimZ = c.blockDimX = c.blockDimY = c.blockDimZ = 1
-ahead(); a = event(); ok(cu.cuLaunchKernelEx(c, f, 0, 0)); b = event()
-ok(cu.cuLaunchCooperativeKernel(f, 1, 1, 1, 1, 1, 1, 0, 0, 0)); d = event()
-ok(cu.cuCtxSynchronize())
-print(json.dumps([between(a, b), between(b, d)]))
-""",
+def test_every_way_to_a_kernel_keeps_its_duration(card: Callable[..., Card]) -> None:
+    here = card()
+    program = here.program()
+    program.do(
+        "library = ok(cu.cuLibraryLoadData(b'image', [], [], 0, [], [], 0));"
+        "f = ok(cu.cuKernelGetFunction(ok(cu.cuLibraryGetKernel(library, b'gaia_spin_4000000'))));"
+        "c = cu.CUlaunchConfig();"
+        "c.gridDimX = c.gridDimY = c.gridDimZ = c.blockDimX = c.blockDimY = c.blockDimZ = 1"
     )
-    assert found == [pytest.approx(4, abs=0.01)] * 2
+    with here.truth.held(0):
+        program.do("launch(f); a = event(); ok(cu.cuLaunchKernelEx(c, f, 0, 0)); b = event()")
+        program.do("ok(cu.cuLaunchCooperativeKernel(f, 1, 1, 1, 1, 1, 1, 0, 0, 0)); d = event()")
+    program.do("ok(cu.cuCtxSynchronize())")
+    assert program.do("[between(a, b), between(b, d)]") == [pytest.approx(4, abs=0.01)] * 2
 
 
 def test_multiprocessors_are_reported(machine: Machine) -> None:
@@ -149,10 +143,12 @@ def test_graph_takes_the_time_of_its_kernels_together(card: Callable[..., Card])
         "g = ok(cu.cuGraphInstantiate(ok(cu.cuStreamEndCapture(s)), 0))"
     )
     assert here.truth.time(0).executed == {}
-    program.do("ahead(); a = event(); ok(cu.cuGraphLaunch(g, s)); b = event(s); ok(cu.cuEventSynchronize(b))")
+    with here.truth.held(0):
+        program.do("launch(f); a = event(); ok(cu.cuGraphLaunch(g, s)); b = event(s)")
+    program.do("ok(cu.cuEventSynchronize(b))")
     assert program.do("between(a, b)") == pytest.approx(10, abs=0.01)
-    assert here.truth.executed(0) == {program.pid: 210 * MS}
-    assert here.truth.busy(0)[0] == 210 * MS
+    assert here.truth.executed(0) == {program.pid: 12 * MS}
+    assert here.truth.busy(0)[0] == 12 * MS
 
 
 # ---- events ----------------------------------------------------------------------------------------------
@@ -177,8 +173,9 @@ def test_many_events_keep_their_times_though_read_late(card: Callable[..., Card]
     here = card(alternate_ms=1)
     program, other = here.program(), here.program()
     other.do("launch(spin(60000000000))")
-    program.do("f = spin(200000); ahead(); events = [event()]")
-    program.do("for _ in range(1000): launch(f); events.append(event())")
+    with here.truth.held(0):
+        program.do("f = spin(200000); launch(f); events = [event()]")
+        program.do("for _ in range(1000): launch(f); events.append(event())")
     program.do("ok(cu.cuCtxSynchronize())")
     steps = program.do("[between(a, b) for a, b in zip(events, events[1:])]")
     # each kernel takes its 0.2 ms, and every fifth waits for the other's slice besides
@@ -193,61 +190,76 @@ def test_kernel_that_does_not_fit_its_slice_is_seen_to_take_the_slices_of_others
     program, other = here.program(), here.program()
     other.do("launch(spin(60000000000))")
     program.do("f = spin(20000000)")
-    program.do("ahead(); launch(f); a = event(); launch(f); b = event(); ok(cu.cuEventSynchronize(b))")
+    with here.truth.held(0):
+        program.do("launch(f); a = event(); launch(f); b = event()")
+    program.do("ok(cu.cuEventSynchronize(b))")
     assert program.do("between(a, b)") == pytest.approx(40, abs=0.01)
 
 
 # ---- several programs on one card --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depths", [(1000, 2), (1000, 1000), (4, 300)])
+@pytest.mark.parametrize("depths", [(1000, 1), (1000, 1000), (4, 300)])
 def test_alternating_card_shares_evenly_whatever_the_queue_depth(
     card: Callable[..., Card], depths: tuple[int, int]
 ) -> None:
     here = card(alternate_ms=2)
     programs = [here.program() for _ in depths]
-    for program, depth in zip(programs, depths, strict=True):
-        program.do("f = spin(20000000)")
-        program.ask(
-            f"from collections import deque; q = deque()\n"
-            f"while True:\n"
-            f"    launch(f); q.append(event())\n"
-            f"    if len(q) >= {depth}: ok(cu.cuEventSynchronize(q.popleft()))"
-        )
-    here.until(lambda seen: len(seen.executed) == 2)
-    _, shares = here.window(SECOND)
-    assert [shares[program.pid] for program in programs] == [pytest.approx(0.5, abs=0.03)] * 2
+    with here.truth.held(0):
+        for program, depth in zip(programs, depths, strict=True):
+            program.do(f"f = spin(1000 * 10**9)\nfor _ in range({depth}): launch(f)")
+    _, shares = here.window(SECOND // 2)
+    assert [shares[program.pid] for program in programs] == [pytest.approx(0.5, abs=0.01)] * 2
+
+
+def test_alternating_card_lets_nobody_pay_for_the_idle_time_of_another(card: Callable[..., Card]) -> None:
+    """However late a program comes back for more, the other never has less than its half."""
+    here = card(alternate_ms=2)
+    steady, other = here.program(), here.program()
+    steady.do("launch(spin(1000 * 10**9))")
+    other.do("f = spin(5000000)")
+    other.ask("while True: launch(f); ok(cu.cuCtxSynchronize())")
+    a = here.until(lambda seen: len(seen.executed) == 2)
+    b = here.until(
+        lambda seen: seen.at_ns >= a.at_ns + SECOND // 2 and seen.executed[other.pid] > a.executed[other.pid]
+    )
+    ran = {pid: b.executed[pid] - a.executed[pid] for pid in (steady.pid, other.pid)}
+    assert sum(ran.values()) == b.at_ns - a.at_ns == b.busy_ns - a.busy_ns
+    assert ran[steady.pid] >= 0.49 * sum(ran.values())
 
 
 def test_order_of_submission_favours_the_deeper_queue(card: Callable[..., Card]) -> None:
     here = card()
     deep, shallow = here.program(), here.program()
-    deep.do("f = spin(5000000)")
-    deep.do("for _ in range(9): launch(f)")
-    deep.ask("while True:\n  e = event()\n  for _ in range(9): launch(f)\n  ok(cu.cuEventSynchronize(e))")
-    shallow.do("f = spin(5000000)")
-    shallow.ask("while True: launch(f); ok(cu.cuCtxSynchronize())")
-    here.until(lambda seen: len(seen.executed) == 2)
-    _, shares = here.window(SECOND)
-    assert shares[deep.pid] > 0.75
-    assert 0 < shares[shallow.pid] < 0.25
+    for program in (deep, shallow):
+        program.do("f = spin(2000000); events = []")
+    with here.truth.held(0):
+        for _ in range(5):  # as if each came back when the other was done
+            deep.do("for _ in range(9): launch(f)")
+            shallow.do("launch(f); events.append(event())")
+    shallow.do("ok(cu.cuCtxSynchronize())")
+    assert here.truth.executed(0) == {deep.pid: 90 * MS, shallow.pid: 10 * MS}
+    steps = shallow.do("[between(a, b) for a, b in zip(events, events[1:])]")
+    assert steps == [pytest.approx(20, abs=0.01)] * 4
 
 
 @pytest.mark.parametrize("alternate", [0, 2])
 def test_killed_program_frees_the_card_from_its_queue(card: Callable[..., Card], alternate: int) -> None:
     here = card(alternate_ms=alternate)
     victim, other = here.program(), here.program()
+    began = here.truth.time(0).at_ns
     victim.do("f = spin(1000000000)")
     victim.do(DEEP)
     other.do("launch(spin(5000000)); launch(spin(7000000))")
     before = here.until(lambda seen: seen.executed.get(victim.pid, 0) > 20 * MS)
-    assert before.queued[victim.pid] > 1900 * SECOND
+    assert before.queued[victim.pid] + before.executed[victim.pid] == 2000 * SECOND
     victim.kill()
     other.do("ok(cu.cuCtxSynchronize())")
     after = here.truth.time(0)
     assert after.queued == {}
     assert after.executed[other.pid] == 12 * MS
-    assert 20 * MS < after.executed[victim.pid] < 60 * SECOND
+    # none of it in advance, nothing of the queue at its end
+    assert 20 * MS < after.executed[victim.pid] < after.at_ns - began
     assert after.busy_ns == sum(after.executed.values())
     _, shares = here.window(50 * MS)
     assert shares == {victim.pid: 0, other.pid: 0}
@@ -268,11 +280,12 @@ def test_waiting_program_notices_that_the_one_before_it_died(card: Callable[...,
 def test_ended_program_takes_its_queue_along_and_keeps_its_time(card: Callable[..., Card]) -> None:
     here = card()
     program = here.program()
+    began = here.truth.time(0).at_ns
     program.do("launch(spin(4000000)); ok(cu.cuCtxSynchronize()); launch(spin(4000000000000))")
     program.close()
     after = here.truth.time(0)
     assert after.queued == {}
-    assert 4 * MS <= after.executed[program.pid] == after.busy_ns < 60 * SECOND
+    assert 4 * MS <= after.executed[program.pid] == after.busy_ns < after.at_ns - began
 
 
 def test_kills_at_any_moment_lose_nothing_of_the_card(card: Callable[..., Card]) -> None:
@@ -310,8 +323,7 @@ def test_calls_that_wait_for_the_card_do(card: Callable[..., Card], call: str) -
     here = card()
     program = here.program()
     program.do("p = int(ok(cu.cuMemAlloc(128))); s = ok(cu.cuStreamCreate(0)); t = ok(cu.cuStreamCreate(0))")
-    program.do("launch(spin(200000000), s)")
-    program.do(call)
+    program.do(f"launch(spin(200000000), s); {call}")
     seen = here.truth.time(0)
     assert (dict(seen.executed), dict(seen.queued)) == ({program.pid: 200 * MS}, {})
 
@@ -346,6 +358,40 @@ def test_full_queue_of_the_card_holds_the_next_launch(card: Callable[..., Card])
             program.answer()
         program.do("ok(cu.cuCtxSynchronize())")
     assert here.truth.executed(0) == {one.pid: 6 * MS, two.pid: 6 * MS}
+
+
+@pytest.mark.parametrize("alternate", [0, 2])
+def test_held_card_takes_work_and_begins_with_it_afterwards(
+    card: Callable[..., Card], alternate: int
+) -> None:
+    here = card(alternate_ms=alternate)
+    one, two = here.program(), here.program()
+    one.do("launch(spin(5000000))")
+    here.until(lambda seen: seen.executed.get(one.pid) == 5 * MS)
+    with here.truth.held(0):
+        two.do("launch(spin(3000000))")
+        one.do("launch(spin(7000000)); start(1); launch(spin(1000000)); ok(cu.cuCtxSynchronize())")
+        assert here.truth.executed(1) == {one.pid: MS}, "other cards go on"
+        two.ask("ok(cu.cuCtxSynchronize())")
+        later = here.window(20 * MS)[0]
+        assert later.queued == {one.pid: 7 * MS, two.pid: 3 * MS}
+        assert later.executed == {one.pid: 5 * MS, two.pid: 0}
+    two.answer()
+    after = here.until(lambda seen: not seen.queued)
+    assert after.executed == {one.pid: 12 * MS, two.pid: 3 * MS}
+    assert after.busy_ns == 15 * MS
+
+
+def test_held_card_lets_go_of_the_killed(card: Callable[..., Card]) -> None:
+    here = card()
+    victim, other = here.program(), here.program()
+    with here.truth.held(0):
+        victim.do("launch(spin(4000000000000))")
+        other.do("launch(spin(2000000))")
+        victim.kill()
+        assert here.truth.time(0).queued == {other.pid: 2 * MS}
+    other.do("ok(cu.cuCtxSynchronize())")
+    assert here.truth.executed(0) == {other.pid: 2 * MS}
 
 
 def test_cards_have_timelines_of_their_own(card: Callable[..., Card]) -> None:

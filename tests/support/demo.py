@@ -19,7 +19,7 @@ GAIA = Path(sys.executable).with_name("gaia")
 _T = TypeVar("_T")
 
 
-def until(what: Callable[[], _T], seconds: float = 30.0) -> _T:
+def until(what: Callable[[], _T], seconds: float = 120.0) -> _T:
     """Return the first true answer of `what`; fail when there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -49,7 +49,7 @@ class Demo:
                 start_new_session=True,
             )
         try:
-            until(lambda: self._said("Password"), 60)
+            until(lambda: self._said("Password"))
         except BaseException:
             self.end()
             raise
@@ -76,6 +76,6 @@ class Demo:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
         try:
-            return self.process.wait(60)
+            return self.process.wait(120)
         finally:
             self.process.kill()

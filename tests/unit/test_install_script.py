@@ -46,7 +46,7 @@ def test_what_is_missing_is_named_and_nothing_is_made(
     shutil.copy(SCRIPT, tree / "tools")
     done = subprocess.run(
         ["bash", tree / "tools" / "install.sh"],
-        env={"PATH": str(found)}, capture_output=True, text=True, timeout=60, check=False,
+        env={"PATH": str(found)}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("gaia: ")

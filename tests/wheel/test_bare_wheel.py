@@ -19,7 +19,7 @@ def run(*command: str | Path, **environment: str) -> str:
         capture_output=True,
         text=True,
         env=os.environ | environment,
-        timeout=280,
+        timeout=800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

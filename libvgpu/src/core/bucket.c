@@ -11,9 +11,11 @@ struct gaia_pace gaia_pace_read(const struct gaia_limits *limits, unsigned card,
     const struct gaia_limits_card *words = &limits->card[card];
     bool elastic = gaia_peek(&words->compute_mode) == GAIA_COMPUTE_ELASTIC;
     uint64_t rate = gaia_peek(&words->rate_ppm), burst = gaia_peek(&words->burst_ns);
+    uint64_t guarantee = gaia_peek(&words->guarantee_ppm);
     struct gaia_pace pace;
-    if (elastic && agent_gone(gaia_peek(&limits->heartbeat_ns), now))
-        rate = gaia_peek(&words->guarantee_ppm);
+    /* A hard slot's rate may have been corrected either way; one without a guarantee has nothing else. */
+    if ((elastic || guarantee) && agent_gone(gaia_peek(&limits->heartbeat_ns), now))
+        rate = guarantee;
     pace.rate = rate < GAIA_FULL_PPM ? rate : GAIA_FULL_PPM;
     pace.depth = burst && rate ? gaia_bucket_price(burst, pace.rate) : GAIA_DEPTH_NS;
     pace.limited = rate < GAIA_FULL_PPM;
@@ -21,7 +23,8 @@ struct gaia_pace gaia_pace_read(const struct gaia_limits *limits, unsigned card,
         pace.depth = 0; /* whoever has the whole card saves nothing up for when a neighbour comes back */
     else if (elastic && pace.depth < GAIA_ELASTIC_DEPTH_NS)
         pace.depth = GAIA_ELASTIC_DEPTH_NS;
-    pace.metered = pace.limited || elastic;
+    /* Whoever is not metered does not look again either, when the agent is gone. */
+    pace.metered = pace.limited || elastic || (guarantee && guarantee < GAIA_FULL_PPM);
     return pace;
 }
 

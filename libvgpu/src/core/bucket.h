@@ -16,7 +16,7 @@
 /* At least this deep is an elastic slot's: when it comes back from idleness to a card that a neighbour has
  * filled, what it measures is mostly waiting, and it must not be in debt for that when the agent has made
  * room for it. */
-#define GAIA_ELASTIC_DEPTH_NS UINT64_C(500000000)
+#define GAIA_ELASTIC_DEPTH_NS UINT64_C(200000000)
 
 /* What a card's words of the limits page mean at this moment. */
 struct gaia_pace {
@@ -26,8 +26,8 @@ struct gaia_pace {
     bool limited;   /* and launches wait for it */
 };
 
-/* A slot whose agent has not been heard of for 5 s has nobody who shares out idle time: an elastic one
- * falls back to its guarantee, a hard one keeps its rate. An unknown mode is hard. */
+/* A slot whose agent has not been heard of for 5 s has nobody who shares out idle time or corrects rates:
+ * it falls back to its guarantee. An unknown mode is hard. */
 struct gaia_pace gaia_pace_read(const struct gaia_limits *limits, unsigned card, uint64_t now);
 
 /* Wall time that pays for GPU_NS; at most GAIA_DEBT_NS. */

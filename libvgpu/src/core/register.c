@@ -19,6 +19,7 @@ static void zero_words(struct gaia_usage_process *place) {
         gaia_put(&words->throttled_ns, 0);
         gaia_put(&words->launches, 0);
         gaia_put(&words->returns, 0);
+        gaia_put(&words->blind_ns, 0);
     }
     gaia_put(&place->registered_ns, 0);
     gaia_put(&place->library, 0);

@@ -21,11 +21,17 @@ static uint64_t set(gaia_word *word, uint64_t turn, uint64_t bits) {
     return fresh;
 }
 
+/* The first point at or after NS. Each lies somewhere else in its own 131 us, because whoever has paid for
+ * one waits a whole number of those at many rates, and would find the next ones at the same place, or
+ * miss them, again and again. */
+static uint64_t point_after(uint64_t ns) {
+    uint64_t point = ns >> POINT_SHIFT, mixed = (point + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t place = (mixed ^ mixed >> 29) * UINT64_C(0xbf58476d1ce4e5b9) >> (64 - POINT_SHIFT);
+    return point + ((ns & ((UINT64_C(1) << POINT_SHIFT) - 1)) > place);
+}
+
 uint64_t gaia_seen_add(gaia_word seen[GAIA_SEEN], uint64_t start, uint64_t end) {
-    uint64_t unit = UINT64_C(1) << POINT_SHIFT, most = (uint64_t)(GAIA_SEEN - 1) * POINTS;
-    /* the points at or after START and before END */
-    uint64_t first = (start >> POINT_SHIFT) + (start % unit != 0);
-    uint64_t past = (end >> POINT_SHIFT) + (end % unit != 0);
+    uint64_t first = point_after(start), past = point_after(end), most = (uint64_t)(GAIA_SEEN - 1) * POINTS;
     if (past <= first || end <= start)
         return 0;
     uint64_t all = past - first, fresh = all > most ? all - most : 0;

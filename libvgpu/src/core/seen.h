@@ -2,9 +2,9 @@
  * several processes of a slot are on the card at the same time, each process measures from its launch to
  * its end, and what the card was busy with two of them is to be paid once.
  *
- * Time is looked at in points, 131 us apart. Each word holds 48 of them and the number of its turn (16
- * bits), so every update is one compare-and-swap of one word, and a process killed between two words has
- * paid for some of its points: nothing to repair. All words together reach 94 ms back. */
+ * Time is looked at in points, one somewhere in each 131 us. Each word holds 48 of them and the number of
+ * its turn (16 bits), so every update is one compare-and-swap of one word, and a process killed between two
+ * words has paid for some of its points: nothing to repair. All words together reach 94 ms back. */
 #ifndef GAIA_SEEN_H
 #define GAIA_SEEN_H
 

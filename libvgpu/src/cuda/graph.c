@@ -109,10 +109,10 @@ GAIA_EXPORT gaia_cu_result cuGraphUpload_ptsz(gaia_cu_object graph, gaia_cu_obje
 /* One graph is one launch with a cost of its own; it never goes on credit. */
 static int launch(gaia_cu_result (*call)(gaia_cu_object, gaia_cu_object), gaia_cu_object graph,
                   gaia_cu_object stream, bool per_thread) {
-    struct gaia_process *self = gaia_process_known();
-    if (self && gaia_gate_open(self))
+    if (gaia_unmetered())
         return start(call, graph, stream);
-    struct gaia_work work = {.stream = stream, .ptsz = per_thread, .exec = (uint64_t)(uintptr_t)graph};
+    struct gaia_work work = {
+        .stream = stream, .ptsz = per_thread, .kind = gaia_graph_kind(graph), .graph = true};
     gaia_work_ask(&work);
     int error = start(call, graph, stream);
     gaia_work_done(&work, error);

@@ -14,7 +14,7 @@ bool gaia_lane_idle(const struct gaia_lane *lane) {
 static void take_over(struct gaia_process *self, const struct gaia_driver *driver, struct gaia_lane *lane,
                       const struct gaia_work *work, uint64_t tag, gaia_cu_object context, unsigned card) {
     gaia_lane_drop(self, driver, lane, lane->context != context); /* events belong to a context */
-    lane->blind_until = 0;
+    lane->blind_until = lane->unready_ns = lane->at_ns = 0;
     lane->stream = work->stream;
     lane->context = context;
     lane->per_thread = tag % 4 == 3;
@@ -50,20 +50,22 @@ struct gaia_lane *gaia_lane_of(struct gaia_process *self, const struct gaia_work
 void gaia_lane_collect(struct gaia_process *self, struct gaia_lane *lane, uint64_t now) {
     if (lane->granted == 0)
         return;
-    int64_t left = atomic_exchange_explicit(&lane->credits, 0, memory_order_relaxed);
-    uint32_t failed = atomic_exchange_explicit(&lane->failed, 0, memory_order_relaxed);
-    int64_t used = lane->granted - (left > 0 ? left : 0) - (int64_t)failed;
-    if (used < 0)
-        used = 0;
-    int64_t unused = lane->granted - used;
+    uint64_t left = atomic_exchange_explicit(&lane->credits, 0, memory_order_relaxed);
+    uint64_t failed = atomic_exchange_explicit(&lane->failed, 0, memory_order_relaxed);
+    uint64_t back = GAIA_CREDIT_NS(left) + GAIA_CREDIT_NS(failed), given = GAIA_CREDIT_NS(lane->granted);
+    uint64_t unused = GAIA_CREDIT_LAUNCHES(left) + GAIA_CREDIT_LAUNCHES(failed);
+    uint64_t launches = GAIA_CREDIT_LAUNCHES(lane->granted);
+    /* one taken before the last collection may have failed after it */
+    back = back < given ? back : given;
+    launches -= unused < launches ? unused : launches;
     lane->granted = 0;
-    lane->open_launches += (uint64_t)used;
-    lane->open_charged += (uint64_t)used * lane->price;
-    gaia_card_landed(&self->meter.card[lane->card], (uint64_t)unused * lane->price);
-    gaia_card_use(self, lane->card, now, -(unused * (int64_t)lane->price));
-    struct gaia_usage_card *words = used ? gaia_card_words(self, lane->card) : NULL;
+    lane->open_launches += launches;
+    lane->open_charged += given - back;
+    gaia_card_landed(&self->meter.card[lane->card], back);
+    gaia_card_use(self, lane->card, now, -(int64_t)back);
+    struct gaia_usage_card *words = launches ? gaia_card_words(self, lane->card) : NULL;
     if (words)
-        gaia_charge(&words->launches, (uint64_t)used);
+        gaia_charge(&words->launches, launches);
 }
 
 static int record(const struct gaia_driver *driver, const struct gaia_lane *lane, gaia_cu_object event) {
@@ -71,8 +73,7 @@ static int record(const struct gaia_driver *driver, const struct gaia_lane *lane
                       : driver->cuEventRecord(event, lane->stream);
 }
 
-void gaia_lane_mark(const struct gaia_driver *driver, struct gaia_lane *lane, bool work,
-                    enum gaia_glance glance) {
+void gaia_lane_mark(const struct gaia_driver *driver, struct gaia_lane *lane, bool work) {
     if (lane->blind_ns || lane->next - lane->first >= GAIA_MARKERS)
         return; /* no room: the stretch grows until an older one is settled */
     struct gaia_marker *marker = AT(lane, lane->next);
@@ -86,14 +87,15 @@ void gaia_lane_mark(const struct gaia_driver *driver, struct gaia_lane *lane, bo
         return;
     }
     marker->host_ns = now;
+    marker->after_ns = gaia_prim_now();
     marker->work = work;
-    marker->glance = glance;
     marker->lag_ns = 0;
     marker->exact = work && gaia_lane_pending(lane);
     marker->launches = lane->open_launches;
     marker->charged = lane->open_charged;
-    marker->exec = lane->open_exec;
-    lane->open_launches = lane->open_charged = lane->open_exec = 0;
+    marker->kind = lane->open_launches == 1 ? lane->open_kind : 0;
+    marker->graph = lane->open_graph;
+    lane->open_launches = lane->open_charged = lane->open_kind = 0;
     if (!gaia_lane_pending(lane))
         lane->moved_ns = now;
     if (!work) /* the stream is idle: it gets there at once */
@@ -115,5 +117,5 @@ void gaia_lane_drop(struct gaia_process *self, const struct gaia_driver *driver,
             lane->marker[i].event = NULL;
         }
     lane->first = lane->next = 0;
-    lane->open_launches = lane->open_charged = lane->open_exec = lane->blind_ns = 0;
+    lane->open_launches = lane->open_charged = lane->open_kind = lane->blind_ns = 0;
 }

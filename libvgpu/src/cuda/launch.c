@@ -2,69 +2,57 @@
  * engines, not the multiprocessors. */
 #include "cuda/meter.h"
 
-#define KERNEL function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters
-
-/* CALL with the metering around it. The driver's answer is handed on unchanged. */
-#define METERED(the_stream, per_thread, call)                                                                \
-    do {                                                                                                     \
-        struct gaia_lane *lane_;                                                                             \
-        gaia_cu_object stream_ = (the_stream);                                                               \
-        enum gaia_go go_ = gaia_go(stream_, per_thread, &lane_);                                             \
-        if (__builtin_expect(go_ == GAIA_GO_FREE, 1))                                                        \
-            return call;                                                                                     \
-        if (__builtin_expect(go_ == GAIA_GO_CREDIT, 1)) {                                                    \
-            int error_ = call;                                                                               \
-            if (__builtin_expect(error_ != GAIA_CU_SUCCESS, 0))                                              \
-                gaia_credit_failed(lane_);                                                                   \
-            return error_;                                                                                   \
-        }                                                                                                    \
-        struct gaia_work work_ = {.stream = stream_, .ptsz = per_thread};                                    \
-        gaia_work_ask(&work_);                                                                               \
-        int error_ = call;                                                                                   \
-        gaia_work_done(&work_, error_);                                                                      \
-        return error_;                                                                                       \
-    } while (0)
-
-#define LAUNCH_KERNEL(name, per_thread)                                                                      \
-    GAIA_EXPORT gaia_cu_result name(gaia_cu_object function, unsigned grid_x, unsigned grid_y,               \
-                                    unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,   \
-                                    unsigned shared, gaia_cu_object stream, void **parameters,               \
-                                    void **extra) {                                                          \
-        METERED(stream, per_thread, gaia_driver()->name(KERNEL, extra));                                     \
+/* What asks is a function of its own, so that no other launch saves registers for it.
+ *
+ * The fast ways read the driver's functions without asking whether they have been found: whoever opened the
+ * gate, or gave a credit, had asked the driver before, and both are acquired. */
+#define METERED(name, declared, passed, the_stream, per_thread, the_kind)                                    \
+    static __attribute__((noinline, noclone, cold)) gaia_cu_result asks_##name declared {                    \
+        struct gaia_work work = {.stream = (the_stream), .ptsz = per_thread, .kind = (the_kind)};            \
+        gaia_work_ask(&work);                                                                                \
+        int error = gaia_driver()->name passed;                                                              \
+        gaia_work_done(&work, error);                                                                        \
+        return error;                                                                                        \
+    }                                                                                                        \
+    GAIA_EXPORT gaia_cu_result name declared {                                                               \
+        struct gaia_process *self = gaia_process_known();                                                    \
+        if (__builtin_expect(self == NULL, 0))                                                               \
+            return asks_##name passed;                                                                       \
+        if (__builtin_expect(gaia_gate_open(self), 1))                                                       \
+            return gaia_driver_calls.name passed;                                                            \
+        struct gaia_credit credit = gaia_take_credit(self, the_stream, per_thread, the_kind);                \
+        if (__builtin_expect(credit.lane == NULL, 0))                                                        \
+            return asks_##name passed;                                                                       \
+        int error = gaia_driver_calls.name passed;                                                           \
+        if (__builtin_expect(error != GAIA_CU_SUCCESS, 0))                                                   \
+            gaia_credit_failed(credit);                                                                      \
+        return error;                                                                                        \
     }
-LAUNCH_KERNEL(cuLaunchKernel, false)
-LAUNCH_KERNEL(cuLaunchKernel_ptsz, true)
 
-#define LAUNCH_COOPERATIVE(name, per_thread)                                                                 \
-    GAIA_EXPORT gaia_cu_result name(gaia_cu_object function, unsigned grid_x, unsigned grid_y,               \
-                                    unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,   \
-                                    unsigned shared, gaia_cu_object stream, void **parameters) {             \
-        METERED(stream, per_thread, gaia_driver()->name(KERNEL));                                            \
-    }
-LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, false)
-LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
+#define KERNEL                                                                                               \
+    gaia_cu_object function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,            \
+        unsigned block_y, unsigned block_z, unsigned shared, gaia_cu_object stream, void **parameters
+#define KIND gaia_kernel_kind(function, grid_x, grid_y, grid_z)
+#define PASSED function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters
+METERED(cuLaunchKernel, (KERNEL, void **extra), (PASSED, extra), stream, false, KIND)
+METERED(cuLaunchKernel_ptsz, (KERNEL, void **extra), (PASSED, extra), stream, true, KIND)
+METERED(cuLaunchCooperativeKernel, (KERNEL), (PASSED), stream, false, KIND)
+METERED(cuLaunchCooperativeKernel_ptsz, (KERNEL), (PASSED), stream, true, KIND)
 
-#define LAUNCH_EX(name, per_thread)                                                                          \
-    GAIA_EXPORT gaia_cu_result name(const gaia_cu_launch_config *config, gaia_cu_object function,            \
-                                    void **parameters, void **extra) {                                       \
-        if (!config)                                                                                         \
-            return gaia_driver()->name(config, function, parameters, extra);                                 \
-        METERED(config->stream, per_thread, gaia_driver()->name(config, function, parameters, extra));       \
-    }
-LAUNCH_EX(cuLaunchKernelEx, false)
-LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
+/* Without a configuration there is no stream, and the driver refuses the call. */
+#define STREAM config ? config->stream : NULL
+#define EX_KIND config ? gaia_kernel_kind(function, config->grid[0], config->grid[1], config->grid[2]) : 1
+#define EX const gaia_cu_launch_config *config, gaia_cu_object function, void **parameters, void **extra
+METERED(cuLaunchKernelEx, (EX), (config, function, parameters, extra), STREAM, false, EX_KIND)
+METERED(cuLaunchKernelEx_ptsz, (EX), (config, function, parameters, extra), STREAM, true, EX_KIND)
 
 /* The launches of the first CUDA versions; without a stream they go to the default one. */
-GAIA_EXPORT gaia_cu_result cuLaunch(gaia_cu_object function) {
-    METERED(NULL, false, gaia_driver()->cuLaunch(function));
-}
-GAIA_EXPORT gaia_cu_result cuLaunchGrid(gaia_cu_object function, int width, int height) {
-    METERED(NULL, false, gaia_driver()->cuLaunchGrid(function, width, height));
-}
-GAIA_EXPORT gaia_cu_result cuLaunchGridAsync(gaia_cu_object function, int width, int height,
-                                             gaia_cu_object stream) {
-    METERED(stream, false, gaia_driver()->cuLaunchGridAsync(function, width, height, stream));
-}
+METERED(cuLaunch, (gaia_cu_object function), (function), NULL, false, gaia_kernel_kind(function, 1, 1, 1))
+#define GRID_KIND gaia_kernel_kind(function, (unsigned)width, (unsigned)height, 1)
+METERED(cuLaunchGrid, (gaia_cu_object function, int width, int height), (function, width, height), NULL,
+        false, GRID_KIND)
+METERED(cuLaunchGridAsync, (gaia_cu_object function, int width, int height, gaia_cu_object stream),
+        (function, width, height, stream), stream, false, GRID_KIND)
 
 /* ---- one call for several devices: each part asks on its own stream's context --------------------- */
 
@@ -88,12 +76,13 @@ GAIA_EXPORT gaia_cu_result cuLaunchCooperativeKernelMultiDevice(gaia_cu_launch_p
                                                                 unsigned flags) {
     const struct gaia_driver *driver = gaia_driver();
     struct gaia_work work[MOST_PARTS];
-    struct gaia_process *self = gaia_process_known();
-    unsigned parts = list == NULL || (self && gaia_gate_open(self)) ? 0 : count;
+    unsigned parts = list == NULL || gaia_unmetered() ? 0 : count;
     if (parts > MOST_PARTS) /* more than any machine has devices: the driver refuses it */
         parts = MOST_PARTS;
     for (unsigned i = 0; i < parts; i++) {
-        work[i] = (struct gaia_work){.stream = list[i].stream};
+        work[i] = (struct gaia_work){
+            .stream = list[i].stream,
+            .kind = gaia_kernel_kind(list[i].function, list[i].grid[0], list[i].grid[1], list[i].grid[2])};
         with_context(driver, list[i].stream, &work[i], true, 0);
     }
     int error = driver->cuLaunchCooperativeKernelMultiDevice(list, count, flags);

@@ -3,6 +3,7 @@
 
 #define CREDIT_NS UINT64_C(250000)      /* of estimated work that may go without asking again */
 #define IN_FLIGHT_NS UINT64_C(40000000) /* at the whole card, in proportion below */
+#define SOME 8                          /* one launch of so many that ask */
 #define LONGEST_NS UINT64_C(1000000000) /* no launch waits longer */
 #define LOOK_NS UINT64_C(10000000)      /* a waiting launch looks again at least so often */
 #define QUEUE_NS UINT64_C(200000)       /* and when it waits for work to be done */
@@ -115,21 +116,23 @@ static void look(struct gaia_process *self, const struct gaia_driver *driver, st
     gaia_lane_collect(self, lane, now);
     gaia_lane_settle(self, driver, lane, true, now);
     if (lane->open_launches && lane->submitting == 0)
-        gaia_lane_mark(driver, lane, true, GAIA_GLANCE_NONE);
+        gaia_lane_mark(driver, lane, true);
     for (unsigned i = 0; i < GAIA_LANES; i++)
         if (&meter->lane[i] != lane && meter->lane[i].card == lane->card &&
             gaia_lane_pending(&meter->lane[i]) && meter->lane[i].context == lane->context)
             gaia_lane_settle(self, driver, &meter->lane[i], false, now);
 }
 
-static void wait_for_turn(struct gaia_process *self, const struct gaia_driver *driver, struct gaia_work *work,
+/* False: this kind of launch has never been measured. */
+static bool wait_for_turn(struct gaia_process *self, const struct gaia_driver *driver, struct gaia_work *work,
                           unsigned card) {
     struct gaia_meter_card *c = &self->meter.card[card];
     uint64_t start = gaia_prim_now(), now = start, throttled = 0;
+    bool known;
     for (;;) {
         bool debt;
         look(self, driver, work->lane, now);
-        work->cost = gaia_cost(&self->meter, card, work->exec);
+        work->cost = gaia_cost(&self->meter, card, work, &known);
         uint64_t ns = must_wait(self, work, card, now, &debt);
         if (ns == 0 || now - start >= LONGEST_NS)
             break;
@@ -143,26 +146,30 @@ static void wait_for_turn(struct gaia_process *self, const struct gaia_driver *d
     struct gaia_usage_card *words = throttled ? gaia_card_words(self, card) : NULL;
     if (words)
         gaia_charge(&words->throttled_ns, throttled);
+    return known;
 }
 
-/* Some fewer than would fit at times, so that the launches that are measured one by one are not always
- * the same ones of a program's loop. */
+static uint64_t dice(struct gaia_meter *meter, uint64_t sides) {
+    meter->dice = meter->dice * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (meter->dice >> 33) % sides;
+}
+
+/* Some fewer at times, so that the launches that are measured one by one are not always the same ones of
+ * a program's loop. */
 static uint64_t credits_for(struct gaia_process *self, const struct gaia_work *work,
                             const struct gaia_lane *lane) {
     struct gaia_meter *meter = &self->meter;
+    const struct gaia_meter_card *c = &meter->card[lane->card];
     uint64_t tag = atomic_load_explicit(&lane->tag, memory_order_relaxed);
-    if (work->exec || work->cost == 0 || lane->per_thread || lane->blind_ns || any_captures(self) ||
-        lane != &meter->lane[gaia_lane_home(tag)] || lane->granted)
+    if (work->graph || work->cost == 0 || c->cost == 0 || c->cost > CREDIT_NS / 2 || lane->per_thread ||
+        c->trust == 0 || lane->blind_ns || any_captures(self) || lane != &meter->lane[gaia_lane_home(tag)] ||
+        lane->granted)
         return 0;
-    uint64_t most = CREDIT_NS / work->cost;
-    if (most > meter->card[lane->card].trust)
-        most = meter->card[lane->card].trust;
-    meter->dice = meter->dice * UINT64_C(6364136223846793005) + 1442695040888963407u;
-    return most < 2 ? most : most - (meter->dice >> 33) % (most / 2 + 1);
+    return GAIA_CREDIT(CREDIT_NS - dice(meter, CREDIT_NS / 2), c->trust);
 }
 
 static void pay(struct gaia_process *self, const struct gaia_driver *driver, struct gaia_work *work,
-                unsigned card) {
+                unsigned card, bool known) {
     struct gaia_lane *lane = work->lane;
     struct gaia_meter_card *c = &self->meter.card[card];
     uint64_t now = gaia_prim_now();
@@ -170,13 +177,15 @@ static void pay(struct gaia_process *self, const struct gaia_driver *driver, str
     if (lane->blind_until > now && !gaia_lane_pending(lane))
         lane->blind_ns = now;
     else if (!gaia_lane_pending(lane) && lane->submitting == 0) {
-        gaia_lane_mark(driver, lane, false, GAIA_GLANCE_NONE);
-        work->began_ns = lane->blind_ns ? 0 : gaia_lane_newest(lane)->host_ns;
+        gaia_lane_mark(driver, lane, false);
+        work->began_ns = lane->blind_ns ? 0 : gaia_lane_newest(lane)->after_ns;
         work->close = true;
     }
-    work->close |= work->exec || work->cost == 0 || lane->per_thread || !watched || any_captures(self);
+    /* On a stream that never runs dry some are measured one by one too: what a kind costs may change. */
+    work->close |= work->graph || !known || lane->per_thread || !watched || any_captures(self) ||
+                   dice(&self->meter, SOME) == 0;
     work->credits = watched ? credits_for(self, work, lane) : 0;
-    uint64_t charge = (1 + work->credits) * work->cost;
+    uint64_t charge = work->cost + GAIA_CREDIT_NS(work->credits);
     if (c->pace.rate == 0 && charge == 0)
         charge = 1;
     gaia_card_use(self, card, now, (int64_t)charge);
@@ -184,7 +193,8 @@ static void pay(struct gaia_process *self, const struct gaia_driver *driver, str
     lane->submitting++;
     lane->open_launches++;
     lane->open_charged += work->cost;
-    lane->open_exec = work->exec;
+    lane->open_kind = work->kind;
+    lane->open_graph = work->graph;
 }
 
 /* With the lock held. More streams in use at once than can be told apart: wait for one to be done. */
@@ -230,8 +240,8 @@ void gaia_work_ask(struct gaia_work *work) {
     work->lane = lane_for(self, driver, work, context, card);
     if (work->lane) {
         work->lane->users++;
-        wait_for_turn(self, driver, work, card);
-        pay(self, driver, work, card);
+        bool known = wait_for_turn(self, driver, work, card);
+        pay(self, driver, work, card, known);
     }
     gaia_lock_drop(&self->meter.lock);
     unrelax(driver, mode);
@@ -243,8 +253,8 @@ static void end_stretch(const struct gaia_driver *driver, struct gaia_work *work
     struct gaia_lane *lane = work->lane;
     uint32_t next = lane->next;
     bool ours =
-        next != lane->first && work->began_ns == gaia_lane_newest(lane)->host_ns && lane->open_launches == 1;
-    gaia_lane_mark(driver, lane, true, GAIA_GLANCE_NONE);
+        next != lane->first && work->began_ns == gaia_lane_newest(lane)->after_ns && lane->open_launches == 1;
+    gaia_lane_mark(driver, lane, true);
     if (ours && lane->next != next)
         gaia_lane_newest(lane)->lag_ns = work->call_ns - work->began_ns;
 }
@@ -258,7 +268,7 @@ void gaia_work_done(struct gaia_work *work, int error) {
     int mode = relax(self, driver);
     gaia_lock_take(&self->meter.lock);
     uint64_t now = gaia_prim_now();
-    uint64_t back = error ? (1 + work->credits) * work->cost : 0;
+    uint64_t back = work->cost + GAIA_CREDIT_NS(work->credits);
     if (error) {
         lane->open_launches -= lane->open_launches != 0;
         lane->open_charged -= work->cost < lane->open_charged ? work->cost : lane->open_charged;
@@ -275,9 +285,10 @@ void gaia_work_done(struct gaia_work *work, int error) {
             end_stretch(driver, work);
         }
         if (work->credits) {
-            lane->granted = (int64_t)work->credits;
-            lane->price = work->cost;
-            atomic_store_explicit(&lane->credits, lane->granted, memory_order_relaxed);
+            lane->granted = work->credits;
+            atomic_store_explicit(&lane->price, self->meter.card[lane->card].cost, memory_order_relaxed);
+            /* Release: whoever takes one sees that the driver has been found. */
+            atomic_store_explicit(&lane->credits, lane->granted, memory_order_release);
         }
     }
     lane->submitting--;

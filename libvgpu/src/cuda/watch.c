@@ -13,11 +13,6 @@ static bool enter(const struct gaia_driver *driver, const struct gaia_lane *lane
     return true;
 }
 
-static enum gaia_glance glance(const struct gaia_driver *driver, const struct gaia_lane *lane) {
-    int error = lane->ptsz ? driver->cuStreamQuery_ptsz(lane->stream) : driver->cuStreamQuery(lane->stream);
-    return error == GAIA_CU_NOT_READY ? GAIA_GLANCE_BUSY : GAIA_GLANCE_IDLE;
-}
-
 /* With the lock held. Whether there is anything left to watch. */
 static bool tick(struct gaia_process *self, const struct gaia_driver *driver) {
     struct gaia_meter *meter = &self->meter;
@@ -33,7 +28,7 @@ static bool tick(struct gaia_process *self, const struct gaia_driver *driver) {
         gaia_lane_settle(self, driver, lane, here, now);
         gaia_lane_collect(self, lane, now);
         if (lane->open_launches && lane->submitting == 0 && here)
-            gaia_lane_mark(driver, lane, true, glance(driver, lane));
+            gaia_lane_mark(driver, lane, true);
         /* what only its own thread can close is no reason to stay awake */
         more |= lane->per_thread ? gaia_lane_pending(lane) && lane->blind_ns == 0
                                  : gaia_lane_pending(lane) || (lane->open_launches && here);

@@ -81,6 +81,7 @@ static const struct gaia_number numbers[] = {
     USAGE_CARD(throttled_ns),
     USAGE_CARD(launches),
     USAGE_CARD(returns),
+    USAGE_CARD(blind_ns),
 };
 
 GAIA_PAGES_API const struct gaia_number *gaia_page_layout(size_t *count) {

@@ -65,7 +65,9 @@ def opened(browser: Browser, server: Jupyter, home: Path) -> Iterator[Lab]:
 def lab(opened: Lab, agent: FakeAgent) -> Iterator[Lab]:
     """The open notebook, without outputs; the page must stay free of errors and foreign requests."""
     opened.clear()
+    (opened.home / "stop").unlink(missing_ok=True)
     yield opened
+    (opened.home / "stop").touch()  # a cell that a failed test left running ends
     opened.page.unroute_all()
     assert opened.errors == []
     assert opened.foreign == []

@@ -27,7 +27,7 @@ RUN = """([index, wait]) => {
 PANEL_CELL = "from gaia_hub.panel import Panel\nPanel()"
 BUSY_CELL = """import time
 from pathlib import Path
-end = time.monotonic() + 30
+end = time.monotonic() + 600
 while not Path("stop").exists() and time.monotonic() < end:
     time.sleep(0.05)
 Path("stop").unlink(missing_ok=True)
@@ -74,11 +74,12 @@ class Lab:
         (home / "panel.ipynb").write_text(json.dumps(notebook))
         self.context = browser.new_context(viewport={"width": 1200, "height": 900})
         self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(120_000)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", self._console)
         self.page.on("request", self._request)
         self.page.goto(f"{server.url}doc/tree/panel.ipynb?token={TOKEN}")
-        self.page.wait_for_function(OPEN, timeout=60_000)
+        self.page.wait_for_function(OPEN)
         self.page.evaluate(READY)
 
     def _console(self, message: Any) -> None:

@@ -20,7 +20,7 @@ RUN = """
 import sys
 import nbclient, nbformat
 notebook = nbformat.read(sys.argv[1], 4)
-nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+nbclient.NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
 for cell in notebook.cells:
     for output in cell.get("outputs", []):
         print(output.get("text", ""), end="")
@@ -49,7 +49,7 @@ def test_the_notebook_fills_its_slice_grows_and_goes_on(tmp_path: Path, state: P
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     for text in (

@@ -22,7 +22,7 @@ STREAM = "**/gaia/api/slot/events"
 
 
 def until(lab: Lab, true: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline, what
         lab.page.wait_for_timeout(20)
@@ -226,7 +226,7 @@ def test_a_kernel_that_is_busy_is_said_to_be_where_only_it_can_answer(lab: Lab, 
     panel = lab.panel()
     panel.figures("4 GiB granted")
     lab.run(1, wait=False)
-    expect(panel.state).to_have_text("Kernel busy", timeout=15_000)
+    expect(panel.state).to_have_text("Kernel busy")
     (lab.home / "stop").touch()
     expect(panel.state).to_have_text("Applied")
 
@@ -344,14 +344,14 @@ def test_a_graph_that_nobody_sees_does_not_move(lab: Lab, fresh: Panel, agent: F
     area = panel.root.locator(".gaia-minute .used").first
     expect(area).to_have_attribute("d", re.compile("^M"))
     lab.page.evaluate(turn, True)
-    drawn = """panel => new Promise(done => {
+    drawn = """(panel, within) => new Promise(done => {
         const seen = new MutationObserver(() => done(true));
         seen.observe(panel.querySelector(".gaia-minute"), {subtree: true, attributes: true});
-        setTimeout(() => done(false), 2500);
+        setTimeout(() => done(false), within);
     })"""
-    assert panel.root.evaluate(drawn) is False
+    assert panel.root.evaluate(drawn, 2_500) is False
     lab.page.evaluate(turn, False)
-    assert panel.root.evaluate(drawn) is True
+    assert panel.root.evaluate(drawn, 60_000) is True
     # while it was hidden nothing was known: the graph has a gap there
     path = area.get_attribute("d")
     assert path.count("M") == 2

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gaia_plugin.agent.gauge import Answer, Gauge
+from gaia_plugin.agent.gauge import EMPTY, Answer, Gauge
 from gaia_plugin.errors import Code, Refusal
 from gaia_plugin.gpu import Use
 
@@ -71,3 +71,27 @@ def test_without_a_question_there_is_no_thread() -> None:
     gauge = Gauge(Slow(), lambda run: pytest.fail("started"))
     gauge.ask([])
     assert gauge.take() == {}
+
+
+def test_a_clock_of_the_driver_that_is_set_back_is_followed() -> None:
+    now = 10_000
+
+    class Driver:
+        def utilisation(self, _uuid: str, since: int) -> tuple[Use, ...]:
+            return (Use(7, now, 500),) if now > since else ()
+
+    gauge = Gauge(Driver(), lambda run: run())
+    gauge.ask(["a"])
+    assert gauge.take()["a"].samples
+    for _ in range(3 * EMPTY):  # an idle card: its last sample is not told again
+        gauge.ask(["a"])
+        assert gauge.take()["a"].samples == ()
+    now = 400
+    came = []
+    for _ in range(EMPTY + 1):
+        gauge.ask(["a"])
+        came += gauge.take()["a"].samples
+    assert came == [Use(7, 400, 500)]
+    now = 500
+    gauge.ask(["a"])
+    assert gauge.take()["a"].samples == (Use(7, 500, 500),)

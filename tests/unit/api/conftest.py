@@ -11,7 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gaia_plugin.api import app as app_module
 from gaia_plugin.api import models
+from gaia_plugin.api import serve as serve_module
 from gaia_plugin.api.app import make_app
 from gaia_plugin.api.client import NodeClient, SlotClient
 from gaia_plugin.api.serve import serve
@@ -114,6 +116,13 @@ class Served:
         return NodeClient(self.operator_socket)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests arrive as late as they like; what is said of late ones has tests of its own."""
+    monkeypatch.setattr(serve_module, "HEADER_TIMEOUT", 600.0)
+    monkeypatch.setattr(app_module, "BODY_TIMEOUT", 600.0)
+
+
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Served]:
     node = FakeNode()
@@ -136,11 +145,11 @@ def serve_in_thread(served: Served) -> Iterator[Served]:
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield served
     finally:
         loop.call_soon_threadsafe(done.set)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 

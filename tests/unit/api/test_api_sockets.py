@@ -16,7 +16,7 @@ def test_a_socket_far_down_is_served_and_reached(tmp_path: Path) -> None:
     path = deep / "agent.sock"
     with sockets.bind(path) as listener:
         listener.listen()
-        with sockets.connect(path, 5):
+        with sockets.connect(path, 60):
             listener.setblocking(True)
             listener.accept()[0].close()
 

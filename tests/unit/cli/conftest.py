@@ -20,7 +20,7 @@ from gaia_plugin.api.client import NodeClient
 from gaia_plugin.api.start import agent_environment, answers
 from gaia_plugin.sim import SimConfig, make_sim
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 PROGRAM = Path(__file__).with_name("allocate.py")
 

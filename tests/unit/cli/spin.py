@@ -1,7 +1,8 @@
 """Keep a simulated card at work on command, through libcuda.so.1 as the loader finds it.
 
 Commands, one a line: "work NS DEPTH" launches kernels of so many nanoseconds, DEPTH at a time, until the
-next command; "rest" does nothing. Each command is answered with CUDA's error.
+next command; "rest" does nothing. Each command is answered with CUDA's error. The next kernels are queued
+before the last ones are done, so that the card has work while this process waits for the processor.
 """
 
 import ctypes
@@ -19,11 +20,14 @@ def main() -> None:
     code = code or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
     code = code or cuda.cuCtxSetCurrent(context) or cuda.cuModuleLoadData(ctypes.byref(module), b"image")
     kernel, depth = ctypes.c_void_p(), 0
+    before, after = ctypes.c_void_p(), ctypes.c_void_p()
+    code = code or cuda.cuEventCreate(ctypes.byref(before), 0) or cuda.cuEventCreate(ctypes.byref(after), 0)
     while True:
         if depth == 0 or select.select([commands], [], [], 0)[0]:
             words = sys.stdin.readline().split()
             if not words:
                 return
+            code = code or cuda.cuCtxSynchronize()
             depth = int(words[2]) if words[0] == "work" else 0
             if depth:
                 name = f"gaia_spin_{words[1]}".encode()
@@ -31,7 +35,8 @@ def main() -> None:
             print(code, flush=True)
         for _ in range(depth):
             code = code or cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
-        code = code or cuda.cuCtxSynchronize()
+        code = code or cuda.cuEventRecord(after, None) or cuda.cuEventSynchronize(before)
+        before, after = after, before
 
 
 main()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gaia_plugin.sim import SimConfig, Simulation, make_sim
-from tests.unit.cli.conftest import Allocator, Place, poll
+from tests.unit.cli.conftest import DEADLINE, Allocator, Place, poll
 
 SPIN = Path(__file__).with_name("spin.py")
 MS = 1_000_000
@@ -46,7 +46,7 @@ class Card:
 
     def reaches(self, what: str, holds: Callable[[dict[int, float]], bool], ns: int = SECOND) -> None:
         """Wait for a window in which something holds; tell the last one when there is none."""
-        deadline, seen = time.monotonic() + 25, {}
+        deadline, seen = time.monotonic() + DEADLINE, {}
         while time.monotonic() < deadline:
             if holds(seen := self.window(ns)):
                 return
@@ -66,8 +66,8 @@ def test_an_elastic_slot_gets_the_idle_card_and_gives_it_back(card: Card) -> Non
     card.reaches("alone", lambda got: got[a] >= 90)
     assert bob.ask("work", 2 * MS, 20) == [0]
     card.reaches("both", lambda got: got[a] >= 27 and got[b] >= 45)
-    (first, second) = card.place.client.slots()
-    assert first.time.limit + second.time.limit <= 1001
+    # a program that did not get the processor for a moment counts as idle, and what it has is lent
+    poll(lambda: sum(slot.time.limit for slot in card.place.client.slots()) <= 1001, "one card in all")
     assert bob.ask("rest") == [0]
     card.reaches("alone again", lambda got: got[a] >= 90)
 
@@ -77,8 +77,10 @@ def test_hard_slots_with_neighbours_get_their_own(card: Card) -> None:
     a, b = alice.process.pid, bob.process.pid
     assert alice.ask("work", 2 * MS, 10) == bob.ask("work", 2 * MS, 10) == [0]
     card.reaches("30 and 60", lambda got: abs(got[a] - 30) <= 5 and abs(got[b] - 60) <= 5, 2 * SECOND)
-    view = {slot.slot: slot.time for slot in card.place.client.slots()}
-    assert all(abs(time_.used - time_.guaranteed) <= 100 for time_ in view.values())
+    poll(
+        lambda: all(abs(s.time.used - s.time.guaranteed) <= 100 for s in card.place.client.slots()),
+        "the same in the agent's words",
+    )
 
 
 def test_cores_change_while_kernels_run(card: Card) -> None:

@@ -35,7 +35,7 @@ def gaia(tmp_path: Path, *words: str, code: str | None = None) -> subprocess.Com
     environ = {**os.environ, "GAIA_STATE": str(tmp_path / "root"), "COLUMNS": "100"}
     environ.pop("GAIA_SLOT_SOCKET", None)
     return subprocess.run(
-        [sys.executable, *how, *words], env=environ, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *how, *words], env=environ, capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -80,7 +80,7 @@ def test_a_slot_socket_that_is_gone_is_a_sentence(tmp_path: Path, monkeypatch: p
     environ = {**os.environ, "GAIA_SLOT_SOCKET": str(tmp_path / "agent.sock")}
     done = subprocess.run(
         [sys.executable, "-m", "gaia_plugin.cli", "resize", "--memory", "1GiB"],
-        env=environ, capture_output=True, text=True, timeout=60, check=False,
+        env=environ, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 3
     assert "does not answer" in done.stderr

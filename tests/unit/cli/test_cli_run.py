@@ -220,7 +220,9 @@ def test_a_slot_socket_answers_in_the_program_and_ends_with_it(place: Any) -> No
         client.resize(memory="2GiB")
         place.poll(lambda: next(seen).granted.memory == 2 * GIB, "the change")
         program.process.kill()
-        assert [slot.state for slot in seen if slot.state == "applied"] == []
+        states = [slot.state for slot in seen]
+        # what was measured before the end may still be told; after the end is known, it is known
+        assert states == sorted(states, key="applied".__ne__)
     with pytest.raises(Refusal):
         client.slot()
 
@@ -229,7 +231,8 @@ def test_an_agent_started_for_a_run_ends_when_idle(place: Any) -> None:
     from gaia_plugin.api.start import answers, ensure_agent
 
     before = dict(os.environ)
-    client = ensure_agent(place.state, place.driver, idle_exit=0.3)
+    # long enough to be seen alive in between, however seldom this process is let to look
+    client = ensure_agent(place.state, place.driver, idle_exit=5)
     assert client.health().slots == 0
     place.poll(lambda: not answers(place.state), "the end of the idle agent")
     place.poll(
@@ -377,7 +380,7 @@ def test_watching_slots_goes_on_until_control_c(place: Any) -> None:
                     assert any("work" in watch.stdout.readline() for _ in range(8))
             watch.send_signal(signal.SIGINT)
             watch.stdout.read()
-            assert watch.wait(20) == 0
+            assert watch.wait(120) == 0
             assert watch.stderr.read() == ""
     table = place.gaia("slots").stdout
     assert "0 / 25 %" in table

@@ -26,7 +26,7 @@ def gaia(root: Path, how: str, *words: str) -> subprocess.CompletedProcess[str]:
     inside = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
     command = [*inside, "sh", "-c", script, "sh", sys.executable, "-m", "gaia_plugin.cli", *words]
     environ = {**os.environ, "GAIA_STATE": str(root), "NULL": str(null)}
-    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("how", SPOILT)

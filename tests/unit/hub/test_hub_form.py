@@ -49,7 +49,11 @@ def radio(soup: Tag, key: str) -> Tag:
 
 
 def checked(soup: Tag) -> list[str]:
-    return [str(each["value"]) for each in soup.select("input[type=radio][checked]")]
+    return [str(each["value"]) for each in soup.select("input[name=profile][checked]")]
+
+
+def mode(soup: Tag) -> list[str]:
+    return [str(each["value"]) for each in soup.select("input[type=radio][name=compute][checked]")]
 
 
 def test_an_elastic_profile_says_what_is_guaranteed() -> None:
@@ -64,7 +68,7 @@ def test_an_elastic_profile_says_what_is_guaranteed() -> None:
 
 def test_every_field_has_a_label_and_every_description_exists() -> None:
     soup = page(Availability((card(),), fits()))
-    assert len(soup.select("input")) == len(MENU.keys) + 2
+    assert len(soup.select("input")) == len(MENU.keys) + 4
     for field in soup.select("input"):
         assert soup.select_one(f"label[for={field['id']}]"), field
         for described in str(field["aria-describedby"]).split():
@@ -115,6 +119,28 @@ def test_a_refused_form_comes_back_as_it_was_filled_in() -> None:
     assert checked(soup) == ["own"]
     assert soup.find(id="gaia-memory")["value"] == "40"
     assert soup.find(id="gaia-cores")["value"] == "33"
+
+
+def test_own_numbers_choose_between_hard_and_elastic_in_plain_words() -> None:
+    soup = page(Availability((card(),), fits()))
+    assert mode(soup) == ["hard"]
+    assert "Exactly this share" in soup.find(id="gaia-mode-hard-about").get_text()
+    assert "more while the card is idle" in soup.find(id="gaia-mode-elastic-about").get_text()
+    group = soup.select_one("fieldset.gaia-modes > legend")
+    assert group.get_text()
+    menu = read_menu(DEFAULT_PROFILES, {"compute": "elastic"})
+    assert mode(page(Availability((card(),), fits()), menu=menu)) == ["elastic"]
+    off = page(Availability((card(),), fits(own="No.")))
+    assert all(each.has_attr("disabled") for each in off.select("input[name=compute]"))
+
+
+@pytest.mark.parametrize(
+    ("entered", "shown"),
+    [(["elastic"], "elastic"), (["turbo"], "hard"), (["hard", "elastic"], "hard"), ([], "hard")],
+)
+def test_the_mode_of_a_refused_form_comes_back(entered: list[object], shown: str) -> None:
+    form: dict[str, list[object]] = {"profile": ["own"], "memory_gib": ["40"], "cores": ["33"]}
+    assert mode(page(Availability((card(),), fits()), {**form, "compute": entered})) == [shown]
 
 
 def test_number_fields_know_their_limits() -> None:

@@ -56,7 +56,7 @@ BAD = [
         "unknown key",
         {"image": "x"},
         Code.BAD_REQUEST,
-        "'image' is not an option; use profile, memory, cores.",
+        "'image' is not an option; use profile, memory, cores, compute.",
     ),
     (
         "unknown profile",
@@ -70,7 +70,19 @@ BAD = [
     ("profile null", {"profile": None}, Code.NO_SUCH_PROFILE, "None"),
     ("profile number", {"profile": 1}, Code.NO_SUCH_PROFILE, "profile 1;"),
     ("long profile", {"profile": "x" * 9999}, Code.NO_SUCH_PROFILE, "..."),
-    ("fixed profile with numbers", {"profile": "small", "memory": "1GiB"}, Code.BAD_REQUEST, "fixed numbers"),
+    (
+        "fixed profile with numbers",
+        {"profile": "small", "memory": "1GiB"},
+        Code.BAD_REQUEST,
+        "is fixed, so memory",
+    ),
+    ("fixed profile with a mode", {"profile": "small", "compute": "hard"}, Code.BAD_REQUEST, "so compute"),
+    ("mode unknown", {"memory": "1GiB", "compute": "turbo"}, Code.BAD_REQUEST, "choose hard or elastic"),
+    ("mode in capitals", {"memory": "1GiB", "compute": "Hard"}, Code.BAD_REQUEST, "'Hard' is no mode"),
+    ("mode newline", {"memory": "1GiB", "compute": "hard\n"}, Code.BAD_REQUEST, r"'hard\n' is no mode"),
+    ("mode empty", {"memory": "1GiB", "compute": ""}, Code.BAD_REQUEST, "'' is no mode"),
+    ("mode list", {"memory": "1GiB", "compute": ["hard"]}, Code.BAD_REQUEST, "['hard'] is no mode"),
+    ("mode number", {"memory": "1GiB", "compute": 1}, Code.BAD_REQUEST, "1 is no mode"),
     ("own without memory", {"profile": "own"}, Code.INVALID_AMOUNT, "Say how much memory"),
     ("own, cores alone", {"profile": "own", "cores": 25}, Code.INVALID_AMOUNT, "Say how much memory"),
     ("memory 0", {"memory": 0, "cores": 1}, Code.INVALID_AMOUNT, "more than zero"),
@@ -130,7 +142,8 @@ json_values = st.recursive(
 
 
 @given(
-    st.dictionaries(st.sampled_from(["profile", "memory", "cores"]) | st.text(), json_values) | json_values
+    st.dictionaries(st.sampled_from(["profile", "memory", "cores", "compute"]) | st.text(), json_values)
+    | json_values
 )
 def test_any_json_gives_a_choice_or_a_refusal(options: object) -> None:
     try:
@@ -147,6 +160,11 @@ FORMS = [
         {"profile": ["own"], "memory_gib": ["7.5"], "cores": ["30"]},
         {"profile": "own", "memory": "7.5GiB", "cores": "30"},
     ),
+    (
+        {"profile": ["own"], "memory_gib": ["7.5"], "cores": ["30"], "compute": ["elastic"]},
+        {"profile": "own", "memory": "7.5GiB", "cores": "30", "compute": "elastic"},
+    ),
+    ({"profile": ["small"], "compute": ["elastic"]}, {"profile": "small"}),
     ({"profile": ["none"], "_xsrf": ["a", "b"]}, {"profile": "none"}),
 ]
 
@@ -198,6 +216,18 @@ def test_a_choice_becomes_the_request_for_a_slot() -> None:
     assert (whole.memory, whole.cores) == (None, 100)
 
 
+@pytest.mark.parametrize("configured", ["hard", "elastic"])
+def test_own_numbers_are_as_configured_unless_chosen_and_remembered(configured: str) -> None:
+    menu = read_menu(DEFAULT_PROFILES, {"compute": configured})
+    own = {"profile": "own", "memory": "2GiB", "cores": 10}
+    assert menu.choose(own).compute == configured
+    for mode in ("hard", "elastic"):
+        choice = menu.choose({**own, "compute": mode})
+        assert choice.new_slot("ann", "").compute == mode
+        again = read_menu(DEFAULT_PROFILES, {}).choose(json.loads(json.dumps(choice.options())))
+        assert again.compute == mode
+
+
 def test_own_memory_is_stored_in_whole_units() -> None:
     assert MENU.choose({"memory": 257 * MIB, "cores": 1}).options()["memory"] == "512MiB"
 
@@ -234,6 +264,7 @@ WRONG_CONFIG = [
         {"memory": "8GiB", "limit_memory": "4GiB"},
         "own_numbers: memory is",
     ),
+    ([{"key": "a", "name": "A", "gpu": False}], {"compute": "turbo"}, "own_numbers.compute: Input"),
     ([{"key": "a", "name": "A", "gpu": False}], {"most": 1}, "own_numbers.most: Extra"),
 ]
 

@@ -50,7 +50,7 @@ class Jupyter:
         self, method: str, path: str, body: object = None, **headers: str
     ) -> Iterator[http.client.HTTPResponse]:
         """Send a request and give the response, its body unread. Bytes are sent as they are."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         payload = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         with closing(connection):
@@ -122,7 +122,7 @@ def jupyter(
 
 
 def _wait(running: Jupyter, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline and process.poll() is None:
         try:
             if running.token("GET", "api/status").status == 200:

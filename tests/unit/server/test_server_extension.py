@@ -17,7 +17,7 @@ EVENTS = "gaia/api/slot/events"
 
 
 def until(true: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
