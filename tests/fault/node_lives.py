@@ -124,7 +124,7 @@ async def settled(world: World, lives: Lives, storm: Storm) -> None:
     """Let every pod run, then end the agent and compare all records."""
     await world.registered()
     for pod in storm.pods:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(180):
             while not pod.running:
                 await storm._step(pod)
                 await asyncio.sleep(0.02)

@@ -199,7 +199,7 @@ class FakeKubeApi:
             target=self._server.run, kwargs={"sockets": [listening]}, name="kubeapi", daemon=True
         )
         self._thread.start()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not self._server.started:
             if time.monotonic() > deadline or not self._thread.is_alive():
                 raise RuntimeError("the API server did not start")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(holds: Callable[[], object], what: str = "", seconds: float = 20) -> None:
+async def until(holds: Callable[[], object], what: str = "", seconds: float = 120) -> None:
     """Return as soon as `holds()` is true; fail after `seconds`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

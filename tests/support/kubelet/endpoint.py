@@ -38,7 +38,7 @@ class Endpoint:
     async def connect(self) -> None:
         """Connect and ask for the options; a plugin that does not serve is not registered."""
         await asyncio.wait_for(self._channel.channel_ready(), 5)
-        self.options = await self._stub.GetDevicePluginOptions(api_pb2.Empty(), timeout=5)
+        self.options = await self._stub.GetDevicePluginOptions(api_pb2.Empty(), timeout=60)
         self._watch = asyncio.create_task(self._follow())
 
     async def _follow(self) -> None:
@@ -73,7 +73,7 @@ class Endpoint:
 
     async def prestart(self, ids: Iterable[str]) -> None:
         request = api_pb2.PreStartContainerRequest(devices_ids=list(ids))
-        await self._cut_off_by_close(lambda: self._stub.PreStartContainer(request, timeout=30))
+        await self._cut_off_by_close(lambda: self._stub.PreStartContainer(request, timeout=120))
 
     async def _cut_off_by_close(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Fail a call as Go does when its connection is closed, as by a plugin that registers anew."""

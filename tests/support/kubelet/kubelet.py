@@ -39,7 +39,7 @@ from tests.support.kubelet.pods import Container, Kind, Pod, State
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-async def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+async def until(what: Callable[[], Any], seconds: float = 120) -> Any:
     """Wait until `what()` is true; return it."""
     deadline = time.monotonic() + seconds
     while not (result := what()):
@@ -157,7 +157,7 @@ class SimulatedKubelet(api_pb2_grpc.RegistrationServicer):
         endpoint = self.endpoint(resource)
         return endpoint is not None and not endpoint.stopped and bool(endpoint.messages)
 
-    async def registered(self, *resources: str, seconds: float = 20.0) -> None:
+    async def registered(self, *resources: str, seconds: float = 120) -> None:
         """Wait until all `resources` have a plugin with a list."""
         await until(lambda: all(map(self.is_registered, resources)), seconds)
 
@@ -232,7 +232,7 @@ class SimulatedKubelet(api_pb2_grpc.RegistrationServicer):
             pod.phase = "Running"
         return pod.running
 
-    async def until_running(self, pod: Pod, seconds: float = 20.0) -> None:
+    async def until_running(self, pod: Pod, seconds: float = 120) -> None:
         """Try to start the pod until it runs; the kubelet would wait 1 s, then 11 to 14 s, between tries."""
         deadline = time.monotonic() + seconds
         while not await self.start(pod):

@@ -55,7 +55,7 @@ def slot(
             "used": int(used * GIB), "free_on_card": amounts(reach - memory, 50),
         }],
         "processes": [{"pid": 4711, "name": "python3", "memory": int(used * GIB)}] if used else [],
-        "message": message,
+        "message": message, "label": "", "note": "",
         "time": {**time, "cards": [{"uuid": UUID, "rate": allowed, **time}], "note": note},
     }  # fmt: skip
 
