@@ -152,6 +152,8 @@ async def test_after_two_minutes_without_room_the_pod_is_deleted_with_the_number
     four.ahead = 121.0
     assert not await four.kubelet.start(late)
     assert "deletionTimestamp" in four.kube.pod(late.name)["metadata"]
+    assert not await four.kubelet.start(late)  # it asks until the pod is gone, and is told the same
+    assert "took this pod for 120 seconds" in late.container("main").message
     (event,) = four.kube.events
     assert event["regarding"]["uid"] == late.uid
     assert event["reason"] == "NoRoom"
