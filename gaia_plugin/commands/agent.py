@@ -33,7 +33,7 @@ def agent(
         typer.Option(
             "--kubernetes",
             help="Be the agent of a node of a cluster: share its cards among pods. GAIA_NODE_NAME names the "
-            "node; see docs/reference for the other variables.",
+            "node; docs/how-to/kubernetes-node.md lists the other variables.",
         ),
     ] = False,
 ) -> None:
