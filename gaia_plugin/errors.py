@@ -62,3 +62,7 @@ class Refusal(Exception):
 
 class Unusable(Exception):
     """The machine lacks something Gaia needs; the sentence says what and what to do."""
+
+
+class Fatal(Unusable):
+    """Nothing that runs may be touched any more: the process ends with the sentence and is started again."""

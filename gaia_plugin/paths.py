@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ from gaia_plugin.errors import Unusable
 OPERATOR_SOCKET: Final = "operator.sock"
 SLOT_SOCKET: Final = "agent.sock"
 CONTAINER_SLOT: Final = Path("/run/gaia")
+NODE_STATE: Final = Path("/var/lib/gaia")
+"""State directory of a Kubernetes node's agent that was told no other."""
 DRIVER_LIBRARIES: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 _USUAL_DIRECTORIES: Final = tuple(
@@ -26,11 +29,15 @@ _USUAL_DIRECTORIES: Final = tuple(
     for each in (
         "/usr/lib/x86_64-linux-gnu",
         "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib/x86_64-linux-gnu/nvidia/current",
+        "/usr/lib/aarch64-linux-gnu/nvidia/current",
         "/usr/lib64",
         "/usr/lib/wsl/lib",
         "/usr/local/nvidia/lib64",
     )
 )
+_DRIVER_CONTAINER: Final = Path("/run/nvidia/driver")
+"""Where NVIDIA's operator shows the root of its driver's container to the node."""
 
 
 def state_root(environ: Mapping[str, str] = os.environ) -> Path:
@@ -60,12 +67,23 @@ def state_directory(driver: Path | None, root: Path | None = None) -> Path:
 
 
 def state_directories(root: Path | None = None) -> tuple[Path, ...]:
-    """Return the state directories that exist under the root: wherever an agent has once run."""
+    """Return the state directories that exist: wherever an agent has once run.
+
+    These are those under the root, the root itself where a node's agent was told it by GAIA_STATE, and that
+    of a node's agent that was told nothing.
+    """
     root = root or state_root()
+    places = [root, NODE_STATE]
+    with suppress(OSError):
+        places += sorted(root.iterdir())
+    return tuple(dict.fromkeys(place for place in places if _has_lock(place)))
+
+
+def _has_lock(place: Path) -> bool:
     try:
-        return tuple(sorted(entry for entry in root.iterdir() if (entry / "lock").exists()))
+        return os.access(place, os.R_OK | os.X_OK) and (place / "lock").is_file()
     except OSError:
-        return ()
+        return False
 
 
 def operator_socket(state: Path) -> Path:
@@ -131,22 +149,40 @@ def system_driver() -> Path:
     Raises:
         Unusable: there is none.
     """
-    for directory in (*_loader_directories(), *_USUAL_DIRECTORIES):
-        if all((directory / name).exists() for name in DRIVER_LIBRARIES):
-            return directory
+    if (found := find_driver()) is not None:
+        return found
     raise Unusable(
         "No NVIDIA driver was found on this machine (no libcuda.so.1 beside libnvidia-ml.so.1). Use --sim "
         "for the simulated GPU, or name the driver's directory with --driver."
     )
 
 
-def _loader_directories() -> tuple[Path, ...]:
-    """Return the directories in which the loader's cache has libcuda.so.1 of this architecture."""
+def find_driver(root: Path = Path("/")) -> Path | None:
+    """Return the directory of the driver that a system has; None where it has none.
+
+    Args:
+        root: where that system's root is mounted: ``/`` is this process's own.
+    """
+    listed = *_loader_directories(root), *_USUAL_DIRECTORIES
+    inside = (_DRIVER_CONTAINER / each.relative_to("/") for each in _USUAL_DIRECTORIES)
+    for directory in (*listed, *inside):
+        seen = root / directory.relative_to("/")
+        if all((seen / name).is_file() for name in DRIVER_LIBRARIES):
+            return seen
+    return None
+
+
+def _loader_directories(root: Path) -> tuple[Path, ...]:
+    """Return the directories in which the loader's cache of `root` has libcuda.so.1 of this architecture."""
+    own = root == Path("/")
+    options = ["-p"] if own else ["-p", "-C", str(root / "etc/ld.so.cache")]
     for command in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
         try:
-            listed = subprocess.run([command, "-p"], capture_output=True, text=True, check=False, timeout=10)
+            listed = subprocess.run(
+                [command, *options], capture_output=True, text=True, check=False, timeout=10
+            )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        found = re.findall(r"^\s*libcuda\.so\.1 \(([^)]*)\) => (\S+)$", listed.stdout, re.MULTILINE)
+        found = re.findall(r"^\s*libcuda\.so\.1 \(([^)]*)\) => (/\S+)$", listed.stdout, re.MULTILINE)
         return tuple(Path(path).parent for kind, path in found if "64" in kind)
     return ()

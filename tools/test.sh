@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests in layers and prints the seconds of each.
 #   tools/test.sh          every layer
-#   tools/test.sh LAYER    one of: lint unit c property kubelet fault cluster sim agent hub browser wheel long
+#   tools/test.sh LAYER    one of: lint unit c property model kubelet fault cluster sim agent hub browser wheel long
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/.venv/bin
@@ -46,6 +46,7 @@ run() {
     unit) layer unit tests tests/unit -m "not long" ;;
     c) layer c tests tests/c -m "not long" ;;
     property) layer property tests tests/property -m "not long" ;;
+    model) layer model tests tests/model -m "not long" ;;
     kubelet) layer kubelet tests tests/kubelet -m "not long" ;;
     cluster) layer cluster cluster ;;
     fault) layer fault tests tests/fault -m "not long" ;;
@@ -61,7 +62,7 @@ run() {
 if [ $# -gt 0 ]; then
     for name in "$@"; do run "$name"; done
 else
-    for name in lint unit property sim c kubelet fault cluster hub wheel browser; do run "$name"; done
+    for name in lint unit property model sim c kubelet fault cluster hub wheel browser; do run "$name"; done
 fi
 
 printf '\n== seconds\n'

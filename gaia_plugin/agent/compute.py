@@ -16,7 +16,7 @@ from gaia_plugin.agent.truth import STEP, CardTruth
 from gaia_plugin.api import models
 from gaia_plugin.ledger import SliceRecord, SlotRecord
 from gaia_plugin.slots import limits
-from gaia_plugin.slots.counters import read_counters
+from gaia_plugin.slots.counters import CounterPages, Counters, ProcessCounters
 from gaia_plugin.slots.directory import SlotDirectories
 from gaia_plugin.slots.pages import PageDamaged
 from gaia_plugin.slots.processes import stat
@@ -36,6 +36,8 @@ NO_EVENTS: Final = (
 STOPPED: Final = frozenset("Tt")
 
 log = structlog.get_logger(__name__)
+
+_Tenants = list[tuple[SlotRecord, SliceRecord]]
 
 
 class Place(NamedTuple):
@@ -85,62 +87,117 @@ class Compute:
         self._states: dict[Place, _State] = {}
         self._truths: dict[str, CardTruth] = {}
         self._at: float | None = None
+        self._pages = CounterPages(directories.usage_path)
+        self._records: Sequence[SlotRecord] = ()
+        self._living: list[SlotRecord] = []
+        self._tenants: dict[str, _Tenants] = {}
+        self._resting: dict[str, tuple[ProcessCounters, ...]] = {}
+        """Slots that have done nothing for a while, and the counters that stand still since then."""
+        self._settled: dict[str, _Tenants] = {}
+        """Cards on which all slots rest and whose rates have been found: nothing new follows for them."""
+        self._decided: dict[str, float] = {}
+        """When rates were last found, by card."""
 
     def forget(self, slot: str) -> None:
         """Forget a slot that is gone."""
+        self._pages.forget(slot)
+        self._resting.pop(slot, None)
         for place in [place for place in self._states if place.slot == slot]:
             del self._states[place]
 
     def step(self, records: Sequence[SlotRecord]) -> None:
         """Look at what every slot uses, and put the rates in force that follow."""
-        now = self._clock()
-        if self._at is not None and now < self._at:
+        now, before = self._clock(), self._at
+        if before is not None and now < before:
             # a clock that was set back: nothing that was noted until now can be compared with what comes
-            self._states.clear()
-            self._truths.clear()
-            self._at = None
-        elapsed = 0.0 if self._at is None else now - self._at
+            for noted in (self._states, self._truths, self._resting, self._settled, self._decided):
+                noted.clear()
+            before = None
         self._at = now
-        living = [record for record in records if not record.releasing]
-        self._observe(living, now)
-        by_card: dict[str, list[tuple[SlotRecord, SliceRecord]]] = {}
-        for record in living:
-            for part in record.slices:
-                by_card.setdefault(part.card, []).append((record, part))
+        self._sort(records)
+        self._observe(now if before is None else before, now)
         wanted: dict[Place, int] = {}
-        for card, tenants in by_card.items():
+        for card, tenants in self._tenants.items():
+            rests = all(record.slot in self._resting for record, _ in tenants)
+            if rests and self._settled.get(card) == tenants:
+                continue
+            elapsed = now - self._decided.get(card, now)
             wanted.update(self._card(card, tenants, now, elapsed))
-        self._store(living, wanted)
+            self._decided[card] = now
+            if rests:
+                self._settled[card] = tenants
+            else:
+                self._settled.pop(card, None)
+        self._store(self._living, wanted)
         if self._gauge is not None:
             self._gauge.ask(
-                card for card, tenants in by_card.items() if any(self._active(r, p) for r, p in tenants)
+                card for card, tenants in self._tenants.items() if any(self._active(r, p) for r, p in tenants)
             )
 
+    def _sort(self, records: Sequence[SlotRecord]) -> None:
+        """Note who is on which card, unless it is as before; most of the time it is."""
+        if records == self._records:
+            return
+        self._records = list(records)
+        self._living = [record for record in records if not record.releasing]
+        self._tenants = {}
+        for record in self._living:
+            for part in record.slices:
+                self._states.setdefault(Place(record.slot, part.card), _State())
+                self._tenants.setdefault(part.card, []).append((record, part))
+
     def _active(self, record: SlotRecord, part: SliceRecord) -> bool:
-        return self._states[Place(record.slot, part.card)].meter.active
+        return record.slot not in self._resting and self._state(record, part).meter.active
+
+    def _state(self, record: SlotRecord, part: SliceRecord) -> _State:
+        return self._states.setdefault(Place(record.slot, part.card), _State())
 
     # -- looking
 
-    def _observe(self, records: Sequence[SlotRecord], now: float) -> None:
+    def _observe(self, before: float, now: float) -> None:
         answers = {} if self._gauge is None else self._gauge.take()
         working: set[str] = set()
-        for record in records:
-            path = self._directories.usage_path(record.slot)
-            processes = read_counters(path, len(record.slices))
-            rates = self._directories.rates(record.slot)
-            for index, part in enumerate(record.slices):
-                state = self._states.setdefault(Place(record.slot, part.card), _State())
-                state.pids = frozenset(process.pid for process in processes)
-                truth = self._truths.get(part.card)
-                driver = None if truth is None else truth.of(state.pids, now)
-                counters = {process.owner: process.cards[index] for process in processes}
-                state.blind_ns = max((each.blind_ns for each in counters.values()), default=0)
-                state.meter.step(now, counters, rates.get(part.card, 0), driver)
-                if state.meter.active:
-                    working.add(part.card)
-        for card in {part.card for record in records for part in record.slices}:
+        for record in self._living:
+            processes = self._pages.read(record.slot, len(record.slices))
+            rested = self._resting.get(record.slot)
+            if rested is processes and not (processes and self._busy(record, now)):
+                continue
+            if rested is not None:
+                self._wake(record, rested, before)
+            self._look(record, processes, now, working)
+        for card in self._tenants:
             truth = self._truths.setdefault(card, CardTruth())
             truth.step(now, answers.get(card), card in working and self._gauge is not None)
+
+    def _busy(self, record: SlotRecord, now: float) -> bool:
+        """Tell whether the driver says that a slot works whose own counters stand still."""
+        return any(self._by_driver(record, part, now) for part in record.slices)
+
+    def _by_driver(self, record: SlotRecord, part: SliceRecord, now: float) -> int | None:
+        truth = self._truths.get(part.card)
+        return None if truth is None else truth.of(self._state(record, part).pids, now)
+
+    def _wake(self, record: SlotRecord, rested: Sequence[ProcessCounters], before: float) -> None:
+        del self._resting[record.slot]
+        for index, part in enumerate(record.slices):
+            self._state(record, part).meter.rest(before, _counters(rested, index))
+
+    def _look(
+        self, record: SlotRecord, processes: tuple[ProcessCounters, ...], now: float, working: set[str]
+    ) -> None:
+        rates, rests = self._directories.rates(record.slot), True
+        pids = frozenset(process.pid for process in processes)
+        for index, part in enumerate(record.slices):
+            state, counters = self._state(record, part), _counters(processes, index)
+            state.pids = pids
+            state.blind_ns = max((each.blind_ns for each in counters.values()), default=0)
+            driver = self._by_driver(record, part, now)
+            state.meter.step(now, counters, rates.get(part.card, 0), driver)
+            if state.meter.active:
+                working.add(part.card)
+                rests = False
+        if rests:
+            self._resting[record.slot] = processes
 
     # -- deciding
 
@@ -149,7 +206,7 @@ class Compute:
     ) -> dict[Place, int]:
         """Return the rates of all slots on one card."""
         truth, ceiling = self._truths[card], self._directories.compute_ceiling
-        states = [self._states[Place(record.slot, card)] for record, _ in tenants]
+        states = [self._state(*each) for each in tenants]
         shares = elastic.shares(
             [self._tenant(*each, state) for each, state in zip(tenants, states, strict=True)], ceiling
         )
@@ -204,7 +261,8 @@ class Compute:
     # -- writing
 
     def _store(self, records: Iterable[SlotRecord], wanted: Mapping[Place, int]) -> None:
-        by_slot = {record.slot: record for record in records}
+        slots = {place.slot for place in wanted}
+        by_slot = {record.slot: record for record in records if record.slot in slots}
         before = {
             Place(slot, card): rate
             for slot in by_slot
@@ -299,6 +357,10 @@ def _stopped(states: Iterable[_State]) -> Iterable[str]:
         found = stat(pid)
         if found is not None and found.state in STOPPED:
             yield f"Process {pid} ({found.name}) is stopped by a signal; `kill -CONT {pid}` lets it go on."
+
+
+def _counters(processes: Iterable[ProcessCounters], card: int) -> dict[int, Counters]:
+    return {process.owner: process.cards[card] for process in processes}
 
 
 def _load(state: _State, share: int) -> turns.Load:

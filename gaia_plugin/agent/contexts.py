@@ -67,7 +67,10 @@ def context_bytes(
 
 
 def _measure(driver: Path, uuid: str, gpus: Gpus, clock: Callable[[], float]) -> int | None:
-    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": uuid, "LD_LIBRARY_PATH": str(driver)}
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": uuid}
+    # a node's directory of all its libraries has another libc, too, with which no program here starts
+    if not (driver / "libc.so.6").exists():
+        environ["LD_LIBRARY_PATH"] = str(driver)
     command = [sys.executable, "-S", "-c", _PROBE, str(driver / "libcuda.so.1")]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as probe:

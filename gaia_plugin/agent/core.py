@@ -38,6 +38,9 @@ log = structlog.get_logger(__name__)
 UNCLAIMED_SECONDS: Final = 60.0
 """A slot that was made without a process is released after this, unless a process was named."""
 
+BEAT_EVERY: Final = 1.0
+"""Seconds between two signs of life in a page; a library that sees none for 5 s falls back."""
+
 
 class Core:
     """Ledger, pages and what is known of usage.
@@ -70,6 +73,11 @@ class Core:
         self.compute = Compute(directories, gauge)
         self._topology = Topology()
         self._unstored: set[str] = set()
+        self._sightings: dict[str, int] = {}
+        self._seen: list[SlotRecord] = []
+        self._served: list[SlotRecord] = []
+        self._clock = time.monotonic
+        self._beat_at = float("-inf")
         self.sync(inventory)
 
     def close(self) -> None:
@@ -85,6 +93,7 @@ class Core:
         """Tell the ledger which cards there are."""
         self.ledger.set_cards(inventory.cards)
         self._topology = inventory.topology
+        self._troubles = inventory.troubles
 
     def recover(self) -> list[SlotRecord]:
         """Put page := target for every slot, and remove directories that no slot has."""
@@ -143,7 +152,9 @@ class Core:
         """Return the cards as the API shows them; `used` in bytes by UUID."""
         room, slots = self._room(), self.ledger.slots()
         return tuple(
-            card_view(card, room.free.get(uuid, NOTHING), used.get(uuid, 0), slots)
+            card_view(
+                card, room.free.get(uuid, NOTHING), used.get(uuid, 0), slots, self._troubles.get(uuid, "")
+            )
             for uuid, card in room.cards.items()
         )
 
@@ -226,6 +237,7 @@ class Core:
         self.ledger.remove(slot)
         self.accounts.forget(slot)
         self.compute.forget(slot)
+        self._sightings.pop(slot, None)
         self._unstored.discard(slot)
         self.directories.remove(slot)
 
@@ -257,10 +269,17 @@ class Core:
         The sign is left in this loop because it never waits for a slow driver: without it an elastic
         slot would fall back to its guarantee.
         """
-        records = [record for record in self.ledger.slots() if not record.reserved]
-        for record in records:
-            self.heartbeat(record)
-        self.compute.step(records)
+        slots = self.ledger.slots()
+        if slots != self._seen:  # hardly ever: this runs often, and looks at every slot
+            self._seen, self._served = slots, [record for record in slots if not record.reserved]
+        due = self._clock() >= self._beat_at
+        if due:
+            self._beat_at = self._clock() + BEAT_EVERY
+        if due or self._unstored:
+            for record in self._served:
+                if due or record.slot in self._unstored:
+                    self.heartbeat(record)
+        self.compute.step(self._served)
 
     # -- giving back
 
@@ -294,15 +313,38 @@ class Core:
                 part.card: frozenset(each.pid for each in usage.processes if each.cards[index].used)
                 for index, part in enumerate(record.slices)
             },
+            sightings=self._sightings.get(slot, 0),
         )
 
     def settle(self, claim: Claim, reading: dict[str, int | None], living: int) -> SlotRecord | None:
-        """Give back what the second of two readings after `claim` leaves; None: nothing changed."""
+        """Give back what the second of two readings after `claim` leaves; None: nothing changed.
+
+        Raises:
+            Refusal: ``stale``, also when more was seen in use meanwhile than these readings knew of.
+        """
+        if self._sightings.get(claim.slot, 0) != claim.sightings:
+            raise Refusal(
+                Code.STALE, f"The slot {claim.slot!r} was seen using more meanwhile; it is read again."
+            )
         before = self.ledger.slot(claim.slot)
         use = use_by_card(claim.cards, claim.announced, reading, living)
         after = self.ledger.settle(claim.slot, claim.generation, use)
         gone = after.releasing and after.held == NOTHING
         return after if after.held != before.held or gone else None
+
+    def found(self, record: SlotRecord, card: str, units: int) -> bool:
+        """Take note of what a slot was found to use on a card; tell whether it holds more now.
+
+        What is above its target voids every reading that began earlier: it must not be given away.
+        """
+        part = record.on(card)
+        if part is None or units <= part.target.units:
+            return False
+        self._sightings[record.slot] = self._sightings.get(record.slot, 0) + 1
+        if units <= part.held.units:
+            return False
+        self.raise_held(record.slot, card, units)
+        return True
 
     def raise_held(self, slot: str, card: str, units: int) -> None:
         """Book what a slot was found to use beyond what it holds."""

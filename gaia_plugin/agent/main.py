@@ -18,12 +18,14 @@ import structlog
 
 from gaia_plugin import paths
 from gaia_plugin.agent import compute, loops
+from gaia_plugin.agent.alarm import Alarm
 from gaia_plugin.agent.contexts import context_bytes
 from gaia_plugin.agent.core import Core
 from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.lock import LOCKED, StateLock, Taken
 from gaia_plugin.agent.node import LocalNode
 from gaia_plugin.agent.readings import Reader, inventory
+from gaia_plugin.api import whose
 from gaia_plugin.errors import Refusal, Unusable
 from gaia_plugin.gpu import Gpus
 from gaia_plugin.gpu.nvml import Nvml
@@ -46,6 +48,7 @@ def configure_logs() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
@@ -93,10 +96,13 @@ def _locked(state: Path, driver: Path | None, idle_exit: float | None, compute_c
         stack.callback(leave, directory)
         gpus = Nvml(directory)
         stack.callback(gpus.close)
+        alarm = Alarm(gpus)
+        alarm.start()
+        stack.callback(alarm.close)
         core = _core(state, directory, gpus, compute_ceiling)
         stack.callback(core.close)
         tell_who(state, directory)
-        asyncio.run(_run(core, Reader(gpus, core.directories.members), idle_exit))
+        asyncio.run(_run(core, Reader(gpus, core.directories.members, alarm), idle_exit))
     return 0
 
 
@@ -113,11 +119,12 @@ def _core(state: Path, driver: Path, gpus: Gpus, compute_ceiling: int) -> Core:
     return Core(state, driver, found, ledger, directories, context, Gauge(gpus))
 
 
-def tell_who(state: Path, driver: Path) -> None:
-    """Leave a note for people and for `gaia doctor` of who serves this state directory."""
-    aside = state / "agent.json.new"
-    aside.write_text(json.dumps({"pid": os.getpid(), "driver": str(driver)}) + "\n")
-    aside.rename(state / "agent.json")
+def tell_who(state: Path, driver: Path | None, **more: object) -> None:
+    """Leave a note for people and for `gaia doctor` of who serves this state directory; `more` is in it."""
+    note = {"pid": os.getpid(), "driver": None if driver is None else str(driver), **more}
+    aside = state / f"{whose.NOTE}.new"
+    aside.write_text(json.dumps(note) + "\n")
+    aside.rename(state / whose.NOTE)
 
 
 async def _run(core: Core, reader: Reader, idle_exit: float | None) -> None:
@@ -141,6 +148,9 @@ async def _until_ended(node: LocalNode, stop: asyncio.Event, idle_exit: float | 
             group.create_task(loops.repeat("observe", loops.OBSERVE_EVERY, lambda: loops.observe(node))),
             group.create_task(loops.repeat("share", compute.EVERY, lambda: loops.share(node))),
             group.create_task(loops.repeat("sync", loops.SYNC_EVERY, lambda: loops.sync(node))),
+            group.create_task(
+                loops.repeat("alarm", loops.ALARM_EVERY, lambda: loops.alarm(node, lambda: loops.sync(node)))
+            ),
         ]
         ends: set[asyncio.Task[Any]] = {group.create_task(stop.wait())}
         if idle_exit is not None:

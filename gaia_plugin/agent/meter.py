@@ -80,6 +80,11 @@ class Meter:
         while self.samples and self.samples[0].at <= now - WINDOW:
             self.samples.popleft()
 
+    def rest(self, now: float, counters: Mapping[int, Counters]) -> None:
+        """Take in, at once, all steps until `now` in which the counters stood still: nothing was done."""
+        self.samples.clear()
+        self._before, self._at = dict(counters), now
+
     @property
     def active(self) -> bool:
         """Tell whether it did anything in the last second."""
@@ -121,7 +126,7 @@ class Meter:
     def bursts(self, share: int) -> bool:
         """Tell whether it uses up, unhindered, what it saved while it was idle."""
         back = self._at < self._back_until and not self.held_back
-        return back and self.samples[-1].busy > share
+        return back and bool(self.samples) and self.samples[-1].busy > share
 
     def _lately(self) -> list[Sample]:
         return [sample for sample in self.samples if sample.at > self._at - LATELY]

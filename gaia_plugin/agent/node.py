@@ -22,7 +22,7 @@ from gaia_plugin.agent.readings import Reader
 from gaia_plugin.api import models
 from gaia_plugin.api.app import make_app
 from gaia_plugin.api.serve import Served, serve
-from gaia_plugin.errors import Code, Refusal
+from gaia_plugin.errors import Code, Fatal, Refusal
 from gaia_plugin.ledger import SlotRecord
 from gaia_plugin.slots.processes import Watch
 
@@ -131,10 +131,11 @@ class LocalNode:
         except Refusal as refusal:
             log.info("not released", slot=record.slot, why=refusal.sentence)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def touch(self, slot: str) -> None:
         """Wake whoever waits for a change of the slot."""
@@ -191,7 +192,7 @@ class LocalNode:
         """Set a slot's amounts; what is free at once goes back before the answer."""
         record = await self.do(self.core.resize, slot, wish, generation)
         self.touch(slot)
-        log.info("resized", slot=slot, units=record.target.units, cores=record.target.cores)
+        log.debug("resized", slot=slot, units=record.target.units, cores=record.target.cores)
         if record.draining:
             self.drain_wanted.set()
             await self._drain_soon(slot)
@@ -237,6 +238,31 @@ class LocalNode:
             async with asyncio.timeout(PATIENCE):
                 await self.drain(slot)
 
+    async def drain_unsettled(self, at_once: int) -> None:
+        """Drain every slot that has to; clears `drain_wanted` when none is left.
+
+        One slot's fault is logged and holds none of the others up; it is tried again.
+
+        Raises:
+            Fatal: the process has to end.
+        """
+        self.drain_wanted.clear()
+        wanted = True  # unless it is known that nothing is left: a signal that is lost is lost for ever
+        try:
+            left = await self.do(self.core.unsettled)
+            for begin in range(0, len(left), at_once):
+                few = left[begin : begin + at_once]
+                results = await asyncio.gather(*map(self.drain, few), return_exceptions=True)
+                for slot, fault in zip(few, results, strict=True):
+                    if isinstance(fault, Fatal):
+                        raise fault
+                    if fault is not None:
+                        log.warning("not drained", slot=slot, why=str(fault) or repr(fault))
+            wanted = bool(left)
+        finally:
+            if wanted:
+                self.drain_wanted.set()
+
     async def drain(self, slot: str) -> None:
         """Give back what the slot no longer uses; remove it when it is released and holds nothing.
 
@@ -268,8 +294,12 @@ class LocalNode:
         try:
             await self.do(self.core.remove, slot)
         except Refusal as refusal:
-            log.info("not removed", slot=slot, why=refusal.sentence)
-        log.info("removed", slot=slot)
+            if refusal.code is not Code.NO_SUCH_SLOT:  # else another drain was faster, and has said so
+                log.info("not removed", slot=slot, why=refusal.sentence)
+        except OSError as error:
+            log.warning("removed; its directory is cleared away later", slot=slot, why=str(error))
+        else:
+            log.info("removed", slot=slot)
         self.touch(slot)
         if served is not None:
             # not from within one of its own requests, which is waiting for this

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
+from gaia_plugin.agent.alarm import Alarm
 from gaia_plugin.errors import Refusal
 from gaia_plugin.gpu import Gpus, Topology
 from gaia_plugin.ledger import CardCapacity
@@ -21,10 +22,11 @@ Figures = Mapping[str, Mapping[int, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The cards of this machine and how they are linked."""
+    """The cards of this machine, how they are linked, and by UUID why some are not healthy."""
 
     cards: tuple[CardCapacity, ...]
     topology: Topology
+    troubles: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class Claim:
     """What a slot's pages said before the driver is asked; see `Core.claim`.
 
     `announced` is bytes by card, None when the usage page is damaged; `pids` are the processes
-    that the page names, `holding` those that claim to hold memory, by card.
+    that the page names, `holding` those that claim to hold memory, by card. `sightings` is how often
+    the slot had been found above its target by then.
     """
 
     slot: str
@@ -41,25 +44,29 @@ class Claim:
     announced: Mapping[str, int] | None
     pids: frozenset[int]
     holding: Mapping[str, frozenset[int]]
+    sightings: int = 0
 
 
-def inventory(gpus: Gpus) -> Inventory:
+def inventory(gpus: Gpus, alarm: Alarm | None = None) -> Inventory:
     """Return the cards: what a card has is what its driver does not keep, in whole units.
 
     Raises:
         Refusal, Unusable: the driver does not answer at all.
     """
+    listed = gpus.cards()
+    troubles = {} if alarm is None else alarm.troubles(listed)
+    troubles |= {card.uuid: f"The card is out of use: {card.trouble}." for card in listed if not card.healthy}
     cards = tuple(
         CardCapacity(
             uuid=card.uuid,
             index=card.index,
             name=card.name,
             units=max(0, units_down(card.memory_total - card.memory_reserved)),
-            healthy=card.healthy,
+            healthy=card.uuid not in troubles,
         )
-        for card in gpus.cards()
+        for card in listed
     )
-    return Inventory(cards, gpus.topology())
+    return Inventory(cards, gpus.topology(), troubles)
 
 
 class Reader:
@@ -68,15 +75,21 @@ class Reader:
     Args:
         gpus: the driver.
         members: knows the slots' processes.
+        alarm: knows of faults; None: nobody listens.
     """
 
-    def __init__(self, gpus: Gpus, members: Members) -> None:
+    def __init__(self, gpus: Gpus, members: Members, alarm: Alarm | None = None) -> None:
         self._gpus = gpus
         self._members = members
+        self._alarm = alarm
+
+    def alarmed(self) -> bool:
+        """Tell whether a card fell sick since this was asked the last time; never waits."""
+        return self._alarm is not None and self._alarm.take()
 
     def inventory(self) -> Inventory:
         """Return the cards, see `inventory`."""
-        return inventory(self._gpus)
+        return inventory(self._gpus, self._alarm)
 
     def used(self, cards: Iterable[str]) -> dict[str, int]:
         """Return the bytes in use by card, by whomever."""

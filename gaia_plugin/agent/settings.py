@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gaia_plugin.agent.alarm import HARMLESS
 from gaia_plugin.errors import Unusable
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -47,9 +47,17 @@ class AgentSettings(BaseSettings):
     compute_ceiling: Annotated[int, Field(ge=1, le=100)] = Field(
         100, description="Percent of a card's time that its elastic slots may have in all."
     )
+    harmless_xids: Annotated[tuple[int, ...], NoDecode] = Field(
+        HARMLESS, description="XIDs, with commas between, after which a card stays in use."
+    )
     no_room_seconds: Annotated[float, Field(ge=1)] = Field(
         120.0, description="Seconds after which a pod that no card of this node takes is deleted."
     )
+
+    @field_validator("harmless_xids", mode="before")
+    @classmethod
+    def _are_numbers(cls, value: object) -> object:
+        return [each for each in value.replace(",", " ").split() if each] if isinstance(value, str) else value
 
     @field_validator("node_name")
     @classmethod
@@ -105,7 +113,5 @@ def read_settings(**given: object) -> AgentSettings:
 def _fault(where: list[object], why: str, kind: str) -> str:
     name = f"GAIA_{str(where[0]).upper()}" if where else "The settings"
     if kind == "missing":
-        if name == "GAIA_NODE_NAME":
-            return f"{name} is not set; on this machine it would be {os.uname().nodename.lower()!r}."
         return f"{name} is not set."
     return f"{name}: {why.removeprefix('Value error, ')}."

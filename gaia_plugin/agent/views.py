@@ -103,8 +103,10 @@ def _state_sentence(record: SlotRecord, measured: Measured) -> str:
     )
 
 
-def card_view(card: CardCapacity, free: Share, used: int, slots: Sequence[SlotRecord]) -> models.CardView:
-    """Return a card as the API shows it. `used` in bytes, by whomever."""
+def card_view(
+    card: CardCapacity, free: Share, used: int, slots: Sequence[SlotRecord], trouble: str = ""
+) -> models.CardView:
+    """Return a card as the API shows it. `used` in bytes, by whomever; `trouble` why it is not healthy."""
     return models.CardView(
         uuid=card.uuid,
         index=card.index,
@@ -114,4 +116,5 @@ def card_view(card: CardCapacity, free: Share, used: int, slots: Sequence[SlotRe
         free=amounts(free if card.healthy else NOTHING),
         used=used,
         slots=tuple(record.slot for record in slots if record.on(card.uuid) is not None),
+        trouble="" if card.healthy else trouble or "This machine has the card no more.",
     )

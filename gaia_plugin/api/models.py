@@ -167,7 +167,10 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CardView(msgspec.Struct, frozen=True, kw_only=True):
-    """A card of this node. Bytes and cores; `free` is what a new slot could get."""
+    """A card of this node. Bytes and cores; `free` is what a new slot could get.
+
+    `trouble` says why a card is not healthy.
+    """
 
     uuid: str
     index: int
@@ -177,6 +180,7 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True):
     free: Amounts
     used: int
     slots: tuple[str, ...]
+    trouble: str = ""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gaia_plugin import paths
+from gaia_plugin.api import whose
 from gaia_plugin.api.client import NodeClient
 from gaia_plugin.errors import Refusal, Unusable
 from gaia_plugin.extras import require_node
@@ -40,7 +41,7 @@ def answers(state: Path) -> bool:
 
 
 def running(root: Path | None = None) -> tuple[Path, ...]:
-    """Return the state directories under the root whose agents answer."""
+    """Return the state directories whose agents answer."""
     return tuple(state for state in paths.state_directories(root) if answers(state))
 
 
@@ -70,9 +71,11 @@ def ensure_agent(
         idle_exit: seconds; None: never.
 
     Raises:
-        Unusable: no agent could be started; the sentence has its own words.
+        Unusable: no agent could be started, the sentence has its own words; or this machine is a node of
+            a cluster.
         ModuleNotFoundError: the node part is not installed.
     """
+    whose.refuse_on_node()
     if driver is not None:
         driver = paths.check_driver(driver)
     state = state or paths.state_directory(driver)

@@ -20,49 +20,54 @@ def agent(
         typer.Option(metavar="SECONDS", help="End after so long without slots and clients. Default: never."),
     ] = None,
     compute_ceiling: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
             max=100,
             metavar="PERCENT",
-            help="How much of a card's time its elastic slots may have in all.",
+            help="How much of a card's time its elastic slots may have in all. Default: 100.",
         ),
-    ] = 100,
+    ] = None,
     kubernetes: Annotated[
         bool,
         typer.Option(
             "--kubernetes",
             help="Be the agent of a node of a cluster: share its cards among pods. GAIA_NODE_NAME names the "
-            "node; see docs/reference for the other variables.",
+            "node; docs/how-to/kubernetes-node.md lists the other variables. An option counts more than its "
+            "variable. State lies in GAIA_STATE itself, without it in /var/lib/gaia.",
         ),
     ] = False,
 ) -> None:
     """Run the agent in the foreground.
 
-    It keeps the ledger, the limits and the sockets of this machine.
+    It keeps the ledger, the limits and the sockets of this machine, or of a node with --kubernetes.
     gaia run and gaia demo start one by themselves. One agent runs per state directory; a second
     one says who has it and ends with exit code 17.
     """
     from gaia_plugin import paths
 
     if kubernetes:
-        raise typer.Exit(_serve_pods(state, driver, sim, idle_exit))
+        raise typer.Exit(_serve_pods(state, driver, sim, idle_exit, compute_ceiling))
     from gaia_plugin.agent.main import serve
+    from gaia_plugin.api import whose
 
+    whose.refuse_on_node()
     chosen = driver_of(driver, sim)
     directory = paths.state_directory(chosen) if state is None else Path(os.path.abspath(state))
-    raise typer.Exit(serve(directory, chosen, idle_exit=idle_exit, compute_ceiling=compute_ceiling))
+    raise typer.Exit(serve(directory, chosen, idle_exit=idle_exit, compute_ceiling=compute_ceiling or 100))
 
 
-def _serve_pods(state: Path | None, driver: Path | None, sim: bool, idle_exit: float | None) -> int:
+def _serve_pods(
+    state: Path | None, driver: Path | None, sim: bool, idle_exit: float | None, ceiling: int | None
+) -> int:
     from gaia_plugin.agent.settings import read_settings
 
     if idle_exit is not None:
         raise typer.BadParameter("A node's agent does not end by itself.", param_hint="--idle-exit")
     where = None if state is None else Path(os.path.abspath(state))
     # a driver that is not there yet is waited for, so it is looked for later
-    chosen = driver_of(None, sim) if sim else driver and Path(os.path.abspath(driver))
-    settings = read_settings(state=where, driver=chosen)
+    chosen = driver_of(driver, sim) if sim else driver and Path(os.path.abspath(driver))
+    settings = read_settings(state=where, driver=chosen, compute_ceiling=ceiling)
 
     from gaia_plugin.agent.pods.main import serve_pods
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gaia_plugin.commands.common import JsonOption, StateOption, agents, memory, print_json, print_table
+from gaia_plugin.commands.common import (
+    JsonOption,
+    StateOption,
+    agents,
+    console,
+    memory,
+    print_json,
+    print_table,
+)
 
 
 def cards(state: StateOption = None, json: JsonOption = False) -> None:
@@ -34,3 +42,6 @@ def cards(state: StateOption = None, json: JsonOption = False) -> None:
                 for card in listed
             ],
         )
+        for card in listed:
+            if card.trouble:
+                console().print(f"Card {card.index}: {card.trouble}", markup=False)

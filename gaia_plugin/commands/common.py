@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gaia_plugin.api.client import NodeClient
+    from gaia_plugin.api.models import Slot
 
 BROKEN: Final = 1
 """Exit code when the machine lacks something, or nothing answers. 2 is typer's, for a wrong command line."""
@@ -65,7 +66,6 @@ def agents(state: Path | None) -> list[tuple[Path, NodeClient]]:
     Raises:
         Unusable: none answers.
     """
-    from gaia_plugin import paths
     from gaia_plugin.api import start
 
     if state is not None:
@@ -75,30 +75,72 @@ def agents(state: Path | None) -> list[tuple[Path, NodeClient]]:
         return [(state, start.client_of(state))]
     found = start.running()
     if not found:
-        raise Unusable(
-            f"No agent is running under {paths.state_root()}. `gaia run` and `gaia demo` start one; "
-            "`gaia agent` runs one in the foreground."
-        )
+        raise Unusable(_none_runs())
     return [(each, start.client_of(each)) for each in found]
 
 
-def agent_with(slot: str, state: Path | None) -> NodeClient:
-    """Return the client of the one agent that has `slot`.
+def _none_runs() -> str:
+    from gaia_plugin import paths
+    from gaia_plugin.api import whose
+
+    if (state := whose.node_state()) is not None:
+        return (
+            f"The agent of this node, in {state}, does not answer. Its pod's log says why: "
+            "kubectl -n gaia-system logs daemonset/gaia-agent."
+        )
+    return (
+        f"No agent is running under {paths.state_root()}. `gaia run` and `gaia demo` start one; "
+        "`gaia agent` runs one in the foreground. On a node of a cluster look as root."
+    )
+
+
+def agent_with(slot: str, state: Path | None) -> tuple[NodeClient, str]:
+    """Return the client of the one agent that has a slot, and the slot's name.
+
+    Args:
+        slot: its name; on a node also namespace/pod, or namespace/pod/container.
+        state: the agent's state directory; None: every agent's.
 
     Raises:
         Refusal: ``no_such_slot``.
-        Unusable: no agent answers, or several have a slot of that name.
+        Unusable: no agent answers, or several slots are called so.
     """
     from gaia_plugin.errors import Code, Refusal
 
-    running = agents(state)
-    having = [(where, node) for where, node in running if any(each.slot == slot for each in node.slots())]
-    if not having:
-        raise Refusal(Code.NO_SUCH_SLOT, f"There is no slot {slot!r}. `gaia slots` lists those there are.")
-    if len(having) > 1:
-        places = " and ".join(str(where) for where, _ in having)
+    listed = [(where, node, node.slots()) for where, node in agents(state)]
+    having = [(where, node, each) for where, node, slots in listed for each in slots if slot in names(each)]
+    # a slot's own name is nobody else's
+    exact = [one for one in having if one[2].slot == slot] or having
+    if not exact:
+        known = sorted(title(each, slots) or each.slot for _, _, slots in listed for each in slots)
+        raise Refusal(Code.NO_SUCH_SLOT, f"There is no slot {slot!r}. {_those(known)}")
+    if len({where for where, _, _ in exact}) > 1:
+        places = " and ".join(str(where) for where, _, _ in exact)
         raise Unusable(f"Several agents have a slot {slot!r}; name one with --state: {places}.")
-    return having[0][1]
+    if len(exact) > 1:
+        several = " or ".join(f"{each.label}/{each.name}" for _, _, each in exact)
+        raise Unusable(f"The pod {slot} has a slot in several containers: name {several}.")
+    return exact[0][1], exact[0][2].slot
+
+
+_MOST_NAMES: Final = 8
+
+
+def _those(known: Sequence[str]) -> str:
+    more = len(known) - _MOST_NAMES
+    rest = f" and {more} more" if more > 0 else ""
+    return f"`gaia slots` lists {', '.join(known[:_MOST_NAMES]) or 'none'}{rest}."
+
+
+def names(slot: Slot) -> tuple[str, ...]:
+    """Return what a slot may be called: its name, its pod, its pod and container."""
+    return (slot.slot, slot.label, f"{slot.label}/{slot.name}") if slot.label else (slot.slot,)
+
+
+def title(slot: Slot, among: Iterable[Slot]) -> str:
+    """Return namespace/pod of a slot, and its container where the pod has several slots; else ""."""
+    several = sum(each.label == slot.label for each in among) > 1
+    return f"{slot.label}/{slot.name}" if slot.label and several else slot.label
 
 
 def print_json(value: object) -> None:

@@ -25,4 +25,8 @@ def demo(context: typer.Context) -> None:
             f"The demo needs JupyterHub and what belongs to it ({error}). Install them with "
             "pip install 'gaia-vgpu[demo]'."
         ) from error
+    if "--help" not in context.args:
+        from gaia_plugin.api import whose
+
+        whose.refuse_on_node()
     raise typer.Exit(int(module.main(context.args) or 0))

@@ -11,10 +11,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from errno import EADDRINUSE
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from gaia_plugin import paths
 from gaia_plugin.commands.common import (
     BROKEN,
     DriverOption,
@@ -25,6 +26,9 @@ from gaia_plugin.commands.common import (
     print_json,
 )
 from gaia_plugin.errors import Refusal, Unusable
+
+if TYPE_CHECKING:
+    from gaia_plugin.commands.doctor_node import Told
 
 Verdict = Literal["good", "note", "broken"]
 
@@ -56,22 +60,47 @@ def doctor(
 ) -> None:
     """Say what Gaia lacks on this machine, if anything.
 
-    Every finding comes with what to do about it. Exit code 1 if something is broken.
+    On a node of a cluster it also looks at the kubelet, at CDI and at what the agent's pod may; call it in
+    that pod. Every finding comes with what to do about it. Exit code 1 if something is broken.
     """
-    findings = list(_findings(driver, sim, state, port))
+    node = _node(state)
+    found = _findings(driver, sim, state, port) if node is None else _on_node(node, driver, sim)
+    findings = list(found)
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
             sys.stdout.write(f"{finding.verdict + ':':8}{finding.what}: {finding.sentence}\n")
-        sys.stdout.write(f"\n{NO_BOUNDARY}\n")
+        if node is None:
+            sys.stdout.write(f"\n{NO_BOUNDARY}\n")
     if any(finding.verdict == "broken" for finding in findings):
         raise typer.Exit(BROKEN)
 
 
-def _findings(driver: Path | None, sim: bool, state: Path | None, port: int) -> Iterator[Finding]:
-    from gaia_plugin import paths
+def _node(state: Path | None) -> Told | None:
+    from gaia_plugin.commands import doctor_node
 
+    return doctor_node.told(None if state is None else Path(os.path.abspath(state)))
+
+
+def _on_node(node: Told, driver: Path | None, sim: bool) -> Iterator[Finding]:
+    from gaia_plugin.agent.pods.driver import locate
+    from gaia_plugin.commands import doctor_node
+
+    yield _shared_memory()
+    yield _attempt("libraries", lambda: f"the shadow library is in {paths.shadow('container')}")
+    try:
+        chosen = locate(driver_of(driver, sim) or node.driver, node.root)
+        yield Finding("driver", "good", f"found in {chosen}")
+        yield from _cards(chosen)
+    except Unusable as unusable:
+        yield Finding("driver", "broken", str(unusable))
+    yield _writable(node.state)
+    yield _agent(node.state, "none answers there; its pod's log says why.", "broken")
+    yield from doctor_node.findings(node)
+
+
+def _findings(driver: Path | None, sim: bool, state: Path | None, port: int) -> Iterator[Finding]:
     yield _compiler()
     yield _shared_memory()
     yield _attempt("libraries", lambda: f"the shadow library is in {paths.shadow()}")
@@ -160,13 +189,17 @@ def _writable(directory: Path) -> Finding:
     )
 
 
-def _agent(directory: Path) -> Finding:
+def _agent(
+    directory: Path,
+    otherwise: str = "none is running there; gaia run and gaia demo start one.",
+    verdict: Verdict = "note",
+) -> Finding:
     from gaia_plugin.api import start
 
     try:
         health = start.client_of(directory, timeout=5.0).health()
     except Refusal:
-        return Finding("agent", "note", "none is running there; gaia run and gaia demo start one.")
+        return Finding("agent", verdict, otherwise)
     return Finding("agent", "good", f"process {health.pid} is running with {_count(health.slots, 'slot')}")
 
 

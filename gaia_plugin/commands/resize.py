@@ -14,7 +14,10 @@ def resize(
     slot: Annotated[
         str | None,
         typer.Argument(
-            metavar="SLOT", help="The slot. Default: the one this program runs in.", show_default=False
+            metavar="SLOT",
+            help="The slot; on a node also NAMESPACE/POD or NAMESPACE/POD/CONTAINER. Default: the one this "
+            "program runs in.",
+            show_default=False,
         ),
     ] = None,
     memory: Annotated[
@@ -33,7 +36,8 @@ def resize(
     if memory is None and cores is None:
         raise typer.BadParameter("Say what to change: --memory, --cores or both.")
     if slot is not None:
-        resized = agent_with(slot, state).resize(slot, memory=memory, cores=cores)
+        node, name = agent_with(slot, state)
+        resized = node.resize(name, memory=memory, cores=cores)
     else:
         from gaia_plugin import paths
         from gaia_plugin.api.client import SlotClient

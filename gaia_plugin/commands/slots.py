@@ -18,6 +18,7 @@ from gaia_plugin.commands.common import (
     memory,
     print_json,
     table_of,
+    title,
     with_state,
 )
 
@@ -44,7 +45,8 @@ def slots(
     Of each slot: its state, memory and compute as used / limit, its share of compute, how much of the
     last second its kernels had to wait, the memory held on the card (more than granted while a shrink
     waits for memory to be freed), and how far it could grow now. An elastic slot's compute limit is
-    above its share while its card is idle. With --watch and --json every look is one line of JSON.
+    above its share while its card is idle. On a node the pod is named as gaia resize takes it.
+    With --watch and --json every look is one line of JSON.
     """
     found = _look(state)
     if watch:
@@ -139,7 +141,7 @@ def _tables(found: Found) -> list[RenderableType]:
             *("slot", *(("pod",) if pods else ()), "state", "memory", "compute", "share", "throttled"),
             *("held", "could grow to", "cards"),
         )
-        rows = [_row(slot, pods) for slot in listed]
+        rows = [_row(slot, title(slot, listed) if pods else None) for slot in listed]
         shown.append(table_of(f"Slots of the agent in {where}", columns, rows))
         for slot in listed:
             said = (slot.note, "" if slot.time is None else slot.time.note)
@@ -147,11 +149,11 @@ def _tables(found: Found) -> list[RenderableType]:
     return shown
 
 
-def _row(slot: Slot, pods: bool) -> tuple[str, ...]:
+def _row(slot: Slot, pod: str | None) -> tuple[str, ...]:
     now = slot.time
     return (
         slot.slot,
-        *((slot.label,) if pods else ()),
+        *(() if pod is None else (pod,)),
         slot.state,
         f"{memory(slot.used)} / {memory(slot.granted.memory)}",
         "" if now is None else f"{percent(now.used)} / {percent(now.limit)} %",

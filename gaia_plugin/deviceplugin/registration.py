@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,13 +30,20 @@ _ANSWER: Final = 5.0
 _log = structlog.get_logger()
 
 
-async def keep_registered(plugins: Sequence[Plugin], kubelet: Path, *, poll: float = POLL) -> None:
+async def keep_registered(
+    plugins: Sequence[Plugin],
+    kubelet: Path,
+    *,
+    poll: float = POLL,
+    on_registered: Callable[[str], None] = lambda _: None,
+) -> None:
     """Serve `plugins` and keep them registered until cancelled; the sockets are removed then.
 
     Args:
         plugins: each is served on its own socket.
         kubelet: the kubelet's directory; it need not exist yet.
         poll: seconds between two looks.
+        on_registered: called with the resource after each registration.
 
     Raises:
         Unusable: the kubelet's directory is too long for a unix socket.
@@ -45,7 +52,7 @@ async def keep_registered(plugins: Sequence[Plugin], kubelet: Path, *, poll: flo
         sockets.target(plugin.socket.with_name(f".{plugin.endpoint}"))
     async with asyncio.TaskGroup() as group:
         for plugin in plugins:
-            group.create_task(_keep(plugin, sockets.registration_socket(kubelet), poll))
+            group.create_task(_keep(plugin, sockets.registration_socket(kubelet), poll, on_registered))
 
 
 async def register(plugin: Plugin, socket: Path) -> None:
@@ -61,7 +68,18 @@ async def register(plugin: Plugin, socket: Path) -> None:
         await api_pb2_grpc.RegistrationStub(channel).Register(request, timeout=_ANSWER)
 
 
-async def _keep(plugin: Plugin, kubelet: Path, poll: float) -> None:
+async def tell_missing(kubelet: Path, *, poll: float = POLL) -> None:
+    """Say once that there is no kubelet in its directory `kubelet`, and again when it has come and gone."""
+    socket, said = sockets.registration_socket(kubelet), False
+    while True:
+        missing = sockets.identity(socket) is None
+        if missing and not said:
+            _log.warning("no kubelet yet; its socket is waited for", socket=str(socket))
+        said = missing
+        await asyncio.sleep(poll)
+
+
+async def _keep(plugin: Plugin, kubelet: Path, poll: float, on_registered: Callable[[str], None]) -> None:
     log = _log.bind(resource=plugin.resource)
     state = _State()
     try:
@@ -78,6 +96,7 @@ async def _keep(plugin: Plugin, kubelet: Path, poll: float) -> None:
                 else:
                     state.registered(there)
                     log.info("registered with the kubelet")
+                    on_registered(plugin.resource)
             await asyncio.sleep(poll)
     finally:
         await plugin.stop()

@@ -47,6 +47,19 @@ class Use:
     permille: int
 
 
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """A fault that the driver reported.
+
+    Args:
+        uuid: of the card that it befell; empty where the driver did not say.
+        code: the driver's number for it.
+    """
+
+    uuid: str
+    code: int
+
+
 class Gpus(Protocol):
     """The cards of this machine.
 

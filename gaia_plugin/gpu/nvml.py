@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from gaia_plugin.errors import Code, Refusal
-from gaia_plugin.gpu.card import Card, Use
+from gaia_plugin.gpu.card import Card, Use, Xid
+from gaia_plugin.gpu.events import Events
 from gaia_plugin.gpu.library import Library
 from gaia_plugin.gpu.links import Station, bus_text, read_topology
 from gaia_plugin.gpu.topology import Topology
@@ -81,6 +82,7 @@ class Nvml:
         self._nvml = self._library.pynvml
         self._handles: dict[str, Any] = {}
         self._known: dict[str, Card] = {}
+        self._events: Events | None = None
         self.cards()
 
     def __enter__(self) -> Nvml:
@@ -92,7 +94,8 @@ class Nvml:
         self.close()
 
     def close(self) -> None:
-        """Give NVML back."""
+        """Give NVML back; nobody may be waiting for an XID any more."""
+        self._end_events()
         self._library.close()
 
     def cards(self) -> tuple[Card, ...]:
@@ -165,6 +168,31 @@ class Nvml:
             return self._read_use(function, handle, since)
         except self._library.error as trouble:
             raise self._unavailable(uuid, trouble) from None
+
+    def xid(self, seconds: float) -> Xid | None:
+        """Return the next fault of a card that was listed; None when there was none for so long.
+
+        For one thread, which may be another one than that of the other methods.
+
+        Raises:
+            Refusal: ``unavailable``, this driver does not tell of faults.
+        """
+        try:
+            if self._events is None:
+                self._events = Events(self._library)
+            if self._events.watch(self._handles):
+                return self._events.wait(seconds)
+        except self._library.error as trouble:
+            self._end_events()  # and begin anew the next time
+            raise Refusal(
+                Code.UNAVAILABLE, f"The driver does not tell of faults of its cards: {trouble}."
+            ) from None
+        raise Refusal(Code.UNAVAILABLE, "The driver tells of faults of none of its cards.")
+
+    def _end_events(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
 
     def _handle(self, uuid: str) -> Any:
         if uuid not in self._known:

@@ -18,6 +18,8 @@ from gaia_plugin.kube.objects import Metadata
 from gaia_plugin.kube.quantities import NotWhole, whole_number
 
 DOMAIN: Final = "gaia.io"
+CONFIG_HASH: Final = "kubernetes.io/config.hash"
+"""Annotation of a static pod's mirror: the UID by which its kubelet knows it."""
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -264,4 +266,7 @@ class Pods:
     def _of_domain(self, texts: dict[str, str] | None) -> dict[str, str] | None:
         if not texts:
             return None
-        return {key: text for key, text in texts.items() if key.startswith(self._prefix)} or None
+        kept = {
+            key: text for key, text in texts.items() if key.startswith(self._prefix) or key == CONFIG_HASH
+        }
+        return kept or None

@@ -46,13 +46,13 @@ class Wish:
 
     Args:
         request: what placement is asked for.
-        maximum: how far its owner may resize it, over all cards; None: the pod does not say. What is
-            not said of the two is larger than any card: take the least of it and of the cards.
+        max_units, max_cores: how far its owner may grow it, over all cards; None: the pod does not say.
         compute: whether its cores are a ceiling (``hard``) or a floor (``elastic``).
     """
 
     request: Request
-    maximum: Share | None = None
+    max_units: int | None = None
+    max_cores: int | None = None
     compute: Compute = "hard"
 
 
@@ -115,7 +115,7 @@ def wish_of(pod: Pod, container: str, *, domain: str = DOMAIN, card_units: int |
     count = _count(pod.annotations, keys)
     request = Request(units, cores, count or 1, _models(pod.annotations, keys))
     _check(container, keys, request, count, card_units)
-    return Wish(request, _maximum(pod.annotations, keys, request), _compute(pod.annotations, keys))
+    return Wish(request, *_maximum(pod.annotations, keys, request), _compute(pod.annotations, keys))
 
 
 def _asking(pod: Pod, name: str, keys: Keys) -> Container:
@@ -248,23 +248,19 @@ def _compute(annotations: Mapping[str, str], keys: Keys) -> Compute:
             )
 
 
-def _maximum(annotations: Mapping[str, str], keys: Keys, request: Request) -> Share | None:
+def _maximum(annotations: Mapping[str, str], keys: Keys, request: Request) -> tuple[int | None, int | None]:
     memory, cores = annotations.get(keys.max_memory), annotations.get(keys.max_cores)
-    if memory is None and cores is None:
-        return None
-    most = Share(
-        _LARGEST_UNITS if memory is None else _maximum_units(memory, keys),
-        cards_wanted(request) * CORES_PER_CARD if cores is None else _maximum_cores(cores, keys),
-    )
-    if request.memory_units is not None and request.memory_units > most.units:
+    units = None if memory is None else _maximum_units(memory, keys)
+    percent = None if cores is None else _maximum_cores(cores, keys)
+    if units is not None and request.memory_units is not None and request.memory_units > units:
         raise _below_request(
             keys.max_memory,
-            format_memory(most.units * MEMORY_UNIT),
+            format_memory(units * MEMORY_UNIT),
             format_memory(request.memory_units * MEMORY_UNIT),
         )
-    if request.cores is not None and request.cores > most.cores:
-        raise _below_request(keys.max_cores, format_cores(most.cores), format_cores(request.cores))
-    return most
+    if percent is not None and request.cores is not None and request.cores > percent:
+        raise _below_request(keys.max_cores, format_cores(percent), format_cores(request.cores))
+    return units, percent
 
 
 def _maximum_units(text: str, keys: Keys) -> int:

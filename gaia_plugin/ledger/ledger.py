@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,17 +20,10 @@ from typing import Self
 from gaia_plugin.errors import Code, Refusal, Unusable
 from gaia_plugin.ledger import offers, rules, schema
 from gaia_plugin.ledger.book import Book, closed, violations
+from gaia_plugin.ledger.faults import LedgerBroken, damaged, faults
 from gaia_plugin.ledger.records import CardCapacity, SlotRecord
 from gaia_plugin.placement.model import CardState, Slice
 from gaia_plugin.shares import NOTHING, Share
-
-
-class LedgerBroken(Exception):
-    """A change would have broken an invariant; it was not made. Always a fault of Gaia's."""
-
-
-class LedgerDamaged(Unusable):
-    """The file cannot be read as a sound book; nothing was changed in it."""
 
 
 class Ledger:
@@ -38,11 +31,16 @@ class Ledger:
 
     Methods may be called from any thread; each is one transaction.
 
+    Args:
+        path: of the file.
+        lazy: wait for the disk at a resize only, and in `tidy`. For slots that nothing is left of after a
+            power cut, which begin anew with their containers; a kill of this process loses nothing.
+
     Raises:
         Unusable: the file is damaged, foreign, of a newer Gaia, or cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, lazy: bool = False) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
         # grows between `hold` and `commit`: slot -> (generation, targets). Kept in memory on purpose:
@@ -50,6 +48,10 @@ class Ledger:
         self._growing: dict[str, tuple[int, dict[str, Share]]] = {}
         self._known: tuple[int, Book] | None = None
         self._connection = _open(self.path)
+        self._lazy = lazy
+        if lazy:
+            self._connection.execute("PRAGMA wal_autocheckpoint = 0")
+            self._hurry(False)
 
     def close(self) -> None:
         """Close the file; what was not committed is forgotten."""
@@ -262,7 +264,11 @@ class Ledger:
             return rules.aim(book, *rules.target_of(book, slot, new, generation))
 
         with self._lock:
-            after = self._write(change)
+            self._hurry(True)  # the answer must survive a power cut
+            try:
+                after = self._write(change)
+            finally:
+                self._hurry(False)
             self._forget_stale_grow(after, slot)
             return after.slots[slot]
 
@@ -321,12 +327,26 @@ class Ledger:
 
     # -- transactions
 
+    def tidy(self) -> None:
+        """Move what was written into the file proper, where this ledger does not do so by itself.
+
+        On a connection of its own: nobody else waits for the disk meanwhile.
+        """
+        if not self._lazy:
+            return
+        with faults(self.path), contextlib.closing(sqlite3.connect(self.path, timeout=1)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+    def _hurry(self, now: bool) -> None:
+        if self._lazy:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if now else 'NORMAL'}")
+
     def _forget_stale_grow(self, book: Book, slot: str) -> None:
         if slot in self._growing and self._growing[slot][0] != book.slots[slot].generation:
             del self._growing[slot]
 
     def _read(self) -> Book:
-        with self._lock, _faults(self.path):
+        with self._lock, faults(self.path):
             # changes when another connection has written; what we write ourselves drops what is known
             version = self._connection.execute("PRAGMA data_version").fetchone()[0]
             if self._known is not None and self._known[0] == version:
@@ -340,11 +360,14 @@ class Ledger:
             return book
 
     def _write(self, change: Callable[[Book], Book], *, may_overbook: bool = False) -> Book:
-        with self._lock, _faults(self.path):
-            self._known = None
+        with self._lock, faults(self.path):
+            known, self._known = self._known, None
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                before = schema.read(self._connection)
+                version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+                before = (
+                    known[1] if known is not None and known[0] == version else schema.read(self._connection)
+                )
                 after = closed(change(before), may_overbook=may_overbook)
                 broken = violations(after)
                 if broken:
@@ -368,28 +391,6 @@ def _granted(book: Book, new: SlotRecord, choose: Callable[[list[CardState]], Se
     return rules.grant(book, new, tuple(choose(rules.states(book))))
 
 
-@contextlib.contextmanager
-def _faults(path: Path) -> Iterator[None]:
-    """Turn faults of the file into what people are told."""
-    try:
-        yield
-    except sqlite3.OperationalError as fault:
-        raise Refusal(
-            Code.UNAVAILABLE, f"The ledger {path} cannot be written now ({fault}); nothing was changed."
-        ) from fault
-    except sqlite3.IntegrityError as fault:
-        raise LedgerBroken(str(fault)) from fault
-    except sqlite3.DatabaseError as fault:
-        raise _damaged(path, str(fault)) from fault
-
-
-def _damaged(path: Path, reason: str) -> LedgerDamaged:
-    return LedgerDamaged(
-        f"The ledger {path} is damaged ({reason}). End the programs that use slots of this machine, "
-        f"move the file and its -wal and -shm away, and start again."
-    )
-
-
 def _open(path: Path) -> sqlite3.Connection:
     try:
         # made by hand so that nobody else may ever read it; SQLite's companions take its mode
@@ -404,7 +405,7 @@ def _open(path: Path) -> sqlite3.Connection:
         raise Unusable(f"The ledger {path} cannot be opened: {fault}.") from fault
     except sqlite3.DatabaseError as fault:
         connection.close()
-        raise _damaged(path, str(fault)) from fault
+        raise damaged(path, str(fault)) from fault
     except BaseException:
         connection.close()
         raise
@@ -429,10 +430,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise
     verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if verdict != "ok":
-        raise _damaged(path, str(verdict))
+        raise damaged(path, str(verdict))
     broken = violations(schema.read(connection))
     if broken:
-        raise _damaged(path, "; ".join(broken))
+        raise damaged(path, "; ".join(broken))
 
 
 def _identify(connection: sqlite3.Connection, path: Path) -> bool:

@@ -168,6 +168,8 @@ def target_of(
     record = find(book, slot)
     if record.releasing:
         raise Refusal(Code.NO_SUCH_SLOT, f"The slot {slot!r} is being released; it cannot change any more.")
+    if record.reserved:
+        raise Refusal(Code.UNAVAILABLE, f"The slot {slot!r} is just being made; try again in a moment.")
     fresh(record, generation)
     for card in new:
         if record.on(card) is None:

@@ -7,7 +7,7 @@ instead of it, `largest_free` what the largest slice is that could be given now.
 from gaia_plugin.placement.choose import place
 from gaia_plugin.placement.model import CardState, Request, Slice, total
 from gaia_plugin.placement.offers import Offer, best_offer, largest_free
-from gaia_plugin.placement.rules import accepts, cards_wanted, normalise
+from gaia_plugin.placement.rules import accepts, cards_wanted, normalise, part_of_card
 
 __all__ = [
     "CardState",
@@ -19,6 +19,7 @@ __all__ = [
     "cards_wanted",
     "largest_free",
     "normalise",
+    "part_of_card",
     "place",
     "total",
 ]

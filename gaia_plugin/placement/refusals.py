@@ -94,7 +94,7 @@ def _not_free(request: Request, room: Sequence[CardState], offer: Offer | None) 
             return f"Of {count} whole cards only {idle} {_is(idle)} free now. {_you_can_have(offer)}"
         what = "No whole card is free now"
     else:
-        share = share_text(normalise(request, room[0]))
+        share = _asked_text(request, normalise(request, room[0]))
         what = (
             f"No card has {share} free now"
             if count == 1
@@ -107,6 +107,13 @@ def _not_free(request: Request, room: Sequence[CardState], offer: Offer | None) 
         return f"{what}: the largest free slice is {share_text(largest)}, and you can have up to that."
     hint = _less_compute(request, room)
     return f"{what}: the largest free slice is {share_text(largest)}. {_you_can_have(offer)}{hint}"
+
+
+def _asked_text(request: Request, share: Share) -> str:
+    """Write what is asked for: compute that nobody asked for is said to come with the memory."""
+    if request.cores is not None or request.memory_units is None:
+        return share_text(share)
+    return f"{share_text(share)} (compute that comes with the memory)"
 
 
 def _less_compute(request: Request, room: Sequence[CardState]) -> str:

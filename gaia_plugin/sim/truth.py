@@ -135,6 +135,18 @@ class Simulation:
             self._words[words["delay"]] = delay_ms * 1_000_000 if habit == "late" else 0
         self._words[words["mode"]] = {"none": 1, "unsupported": 2}.get(habit, 0)
 
+    def xid(self, card: int, code: int) -> None:
+        """Let an XID befall `card`: everybody who registered for them with NVML is told.
+
+        Raises:
+            ValueError: there is no such card.
+        """
+        self._check(card)
+        layout, count = self._layout["card"], self._card_at(card, "xids")
+        place = self._words[count] % layout["xid_count"]
+        self._words[self._card_at(card, "xid") + place] = code
+        self._words[count] += 1
+
     def fail(self, family: str, code: int, times: int = 1) -> None:
         """Let the next `times` calls of a family fail with `code`, in whichever process they come.
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -111,6 +112,16 @@ class ContainerDirectories(SlotDirectories):
             shutil.rmtree(usage.parent, ignore_errors=True)
             super().remove(slot)
 
+    def clear(self, known: Collection[str]) -> None:
+        """Remove what a removal that failed has left, usage pages of no slot too."""
+        super().clear(known)
+        with self._lock:
+            if not self.usages.is_dir():
+                return
+            for left in [each for each in self.usages.iterdir() if each.name not in known]:
+                self._mounts.detach(left)
+                shutil.rmtree(left)
+
     def _library(self, driver: Path) -> Path:
         return container_version(self.libraries, self._shadows)
 
@@ -130,8 +141,9 @@ class ContainerDirectories(SlotDirectories):
         one in its place. Until it starts again its claims are unknown, and nothing is taken from it.
         """
         page = self.usage_path(slot)
-        self.usages.mkdir(mode=self.state_mode, parents=True, exist_ok=True)
-        page.parent.mkdir(mode=_OPEN, exist_ok=True)
+        if not page.parent.is_dir():
+            self.usages.mkdir(mode=self.state_mode, parents=True, exist_ok=True)
+            page.parent.mkdir(mode=_OPEN, exist_ok=True)
         if not self._mounts.mounted(page.parent):
             self._mounts.tmpfs(page.parent, pages.layout()["usage.bytes"])
         if not page.exists():
@@ -150,10 +162,19 @@ class ContainerDirectories(SlotDirectories):
 
 
 def _directory(path: Path) -> None:
-    path.mkdir(exist_ok=True)
-    path.chmod(_OPEN)
+    if _mode(path) != stat.S_IFDIR | _OPEN:  # asked first: a disk is slow to refuse what is there
+        path.mkdir(exist_ok=True)
+        path.chmod(_OPEN)
 
 
 def _file(path: Path) -> None:
-    path.touch(exist_ok=True)
-    path.chmod(_READABLE)
+    if _mode(path) != stat.S_IFREG | _READABLE:
+        path.touch(exist_ok=True)
+        path.chmod(_READABLE)
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return os.lstat(path).st_mode
+    except OSError:
+        return None

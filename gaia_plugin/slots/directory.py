@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -105,7 +105,8 @@ class SlotDirectories:
             self._capacity.update({card.uuid: card.units for card in cards})
             version = self._library(driver)
             for made, mode in ((self.root, self.state_mode), (directory, self.directory_mode)):
-                made.mkdir(mode=mode, parents=True, exist_ok=True)
+                if not made.is_dir():
+                    made.mkdir(mode=mode, parents=True, exist_ok=True)
                 made.chmod(mode)
             self._furnish(record.slot, version)
             self.store(record)
@@ -171,6 +172,7 @@ class SlotDirectories:
         index = next(i for i, part in enumerate(record.slices) if part.card == card)
         base = numbers["limits.card"] + index * numbers["limits.card.bytes"]
         with self._lock:
+            self.heartbeat(record.slot)  # a page that was cut short must not be touched
             page = self._page(record.slot)
             page.store(base + numbers["limits.card.rate_ppm"], rate)
             self._rates.setdefault(record.slot, {})[card] = rate
@@ -258,6 +260,18 @@ class SlotDirectories:
             except FileNotFoundError:
                 return
             shutil.rmtree(gone, ignore_errors=True)
+
+    def clear(self, known: Collection[str]) -> None:
+        """Remove what a removal that failed has left, that of the slots in `known` excepted.
+
+        Raises:
+            OSError: something cannot be removed now.
+        """
+        with self._lock:
+            for gone in self.root.glob(".gone-*"):
+                shutil.rmtree(gone)
+            for slot in set(self.slots()) - set(known):
+                self.remove(slot)
 
     def _page(self, slot: str) -> pages.LimitsPage:
         page = self._pages.get(slot)

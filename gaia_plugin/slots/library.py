@@ -20,6 +20,11 @@ SHADOWS: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
 _ALIASES: Final = {"libcuda.so": "libcuda.so.1", "libnvidia-ml.so": "libnvidia-ml.so.1"}
 _DRIVER: Final = "driver"
 
+_State = tuple[tuple[int, ...], ...]
+_Key = tuple[Path, Path, Path | None]
+_found: dict[_Key, tuple[_State, Path]] = {}
+"""Versions that were found sound, and the state of all their files then."""
+
 
 def library_version(store: Path, shadows: Path, driver: Path) -> Path:
     """Return the directory below `store` with the shadows in front of `driver`, made if need be.
@@ -51,6 +56,36 @@ def container_version(store: Path, shadows: Path) -> Path:
 
 
 def _version(store: Path, shadows: Path, target: Path | None) -> Path:
+    key = (store, shadows, target)
+    known = _found.get(key)
+    # as long as none of these files was touched there is no need to read them all again
+    if known is not None and known[0] == _state(shadows, known[1]):
+        return known[1]
+    version = _made(store, shadows, target)
+    state = _state(shadows, version)
+    if state is not None:
+        _found[key] = state, version
+    return version
+
+
+def _state(shadows: Path, version: Path) -> _State | None:
+    names = (*SHADOWS, *_ALIASES, _DRIVER)
+    try:
+        of_shadows = [os.stat(shadows / name) for name in SHADOWS]
+        of_version = [os.lstat(version / name) for name in names if name != _DRIVER or _has(version, name)]
+    except OSError:
+        return None
+    return tuple(
+        (each.st_dev, each.st_ino, each.st_mode, each.st_size, each.st_mtime_ns, each.st_ctime_ns)
+        for each in (*of_shadows, *of_version)
+    )
+
+
+def _has(version: Path, name: str) -> bool:
+    return os.path.lexists(version / name)
+
+
+def _made(store: Path, shadows: Path, target: Path | None) -> Path:
     contents = {name: _shadow(shadows / name) for name in SHADOWS}
     digest = hashlib.sha256(b"" if target is None else os.fsencode(target))
     for name, octets in contents.items():

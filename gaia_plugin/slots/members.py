@@ -7,9 +7,11 @@ which process is meant. What decides there is its cgroup, which no tenant can le
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,14 +21,26 @@ from gaia_plugin.slots.names import slot_owner
 from gaia_plugin.slots.processes import alive, start_time
 
 LOOK_EVERY: Final = 0.2
-"""Seconds between two looks at all processes of the machine."""
+"""Seconds between two looks at all processes of the machine; more where a look takes long."""
+
+_SETTLED: Final = 60.0
+"""Seconds after which a process that is in no pod stays in none."""
+
+_MOST_DEAD: Final = 100_000
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_UID: Final = "[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}"
+_CGROUP: Final = re.compile(rf"pod(?P<pod>{_UID})(?:\.slice)?/(?:[a-z-]+-)?(?P<container>[0-9a-f]{{64}})")
+"""`pod<uid>` (with `_` under systemd), then the runtime's ID of the container, with or without a prefix."""
 
 
 class Members(Protocol):
     """Answers for processes of slots."""
 
     def host_pid(self, slot: str, pid: int, start: int) -> int | None:
-        """Return the pid of the living process that `slot` calls `pid`; None when it has ended."""
+        """Return the pid of the living process that `slot` calls `pid`; None when it has ended.
+
+        0 where that cannot be told yet.
+        """
         ...
 
     def contains(self, slot: str, pid: int) -> bool:
@@ -60,41 +74,65 @@ class LocalMembers:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A process of a container, as the kernel shows it."""
+    """A process as the kernel shows it; `pod` and `container` are empty outside of pods."""
 
     start: int
     inner_pid: int
-    cgroup: str
-    directory: tuple[int, int] | None
+    pod: str = ""
+    container: str = ""
 
 
 class ContainerMembers:
     """Slots of pods: a process is in the slot of the container whose cgroup it is in.
 
-    The cgroup names the pod; which of its containers it is, the directory mounted at /run/gaia says.
+    The cgroup names the pod and the runtime's ID of the container; whose ID that is, the API server
+    says. A process of a pod whose container is not known there yet counts for each slot of the pod.
+    Nothing that a tenant can change is asked: neither its environment nor its root.
+
     This process must see all processes of the machine (``hostPID``).
 
     Args:
         slots: the directory of all slots, named after pod UID and container.
+        names: names of a pod's containers by their runtime's IDs, by the pod's UID; as far as known.
         proc: where the kernel shows processes.
         clock: seconds, monotonic.
     """
 
     def __init__(
-        self, slots: Path, proc: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic
+        self,
+        slots: Path,
+        names: Callable[[str], Mapping[str, str]] = lambda uid: {},
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.names = names
         self._slots = slots
         self._proc = proc
         self._clock = clock
-        self._looked: float | None = None
+        self._next_look = -math.inf
         self._seen: dict[int, _Seen] = {}
+        self._hosts: dict[tuple[int, int], set[int]] = {}
+        self._dead: set[tuple[str, int, int]] = set()
 
     def host_pid(self, slot: str, pid: int, start: int) -> int | None:
-        """Return the pid, on this machine, of the process that `slot` calls `pid`; None: it has ended."""
+        """Return the pid, on this machine, of the process that `slot` calls `pid`; None: it has ended.
+
+        0 where that cannot be told yet: it has to be counted among the living.
+        """
         found = self._find(slot, pid, start)
-        if found is None and self._due():
-            self._look()
-            found = self._find(slot, pid, start)
+        if found is not None:
+            return found
+        if (slot, pid, start) in self._dead:
+            return None
+        if self._clock() < self._next_look:
+            return 0
+        self._look()
+        found = self._find(slot, pid, start)
+        if found is None:
+            # it was not there in a look that began after it was asked about; such a pair never comes back
+            if len(self._dead) >= _MOST_DEAD:
+                self._dead.clear()
+            self._dead.add((slot, pid, start))
         return found
 
     def contains(self, slot: str, pid: int) -> bool:
@@ -103,68 +141,67 @@ class ContainerMembers:
         return seen is not None and self._is_in(slot, seen)
 
     def _find(self, slot: str, pid: int, start: int) -> int | None:
-        for host, seen in self._seen.items():
-            if seen.inner_pid == pid and seen.start == start and self._is_in(slot, seen):
+        for host in self._hosts.get((pid, start), ()):
+            if self._is_in(slot, self._seen[host]):
                 return host if start_time(host, self._proc) == start else None
         return None
 
     def _is_in(self, slot: str, seen: _Seen) -> bool:
         try:
-            uid, _ = slot_owner(slot)
+            uid, container = slot_owner(slot)
         except ValueError:
             return False
-        if f"pod{uid}" not in seen.cgroup and f"pod{uid.replace('-', '_')}" not in seen.cgroup:
-            return False
-        if seen.directory is None:
-            return True  # it changed its root: the cgroup alone decides
-        try:
-            own = os.stat(self._slots / slot)
-        except OSError:
-            return True
-        return seen.directory == (own.st_dev, own.st_ino)
-
-    def _due(self) -> bool:
-        return self._looked is None or self._clock() - self._looked >= LOOK_EVERY
+        return seen.pod == uid and self.names(uid).get(seen.container, container) == container
 
     def _look(self) -> None:
         """Look at all processes; those known by pid and start time are not read again."""
-        self._looked = self._clock()
+        began = self._clock()
         pids = {int(entry) for entry in os.listdir(self._proc) if entry.isdigit()}
         for gone in set(self._seen) - pids:
-            del self._seen[gone]
+            self._drop(gone)
         for pid in pids:
             self._of(pid)
+        now = self._clock()
+        # on a machine with very many processes, no more than a part of the time goes into looking
+        self._next_look = now + max(LOOK_EVERY, 20 * (now - began))
 
     def _of(self, pid: int) -> _Seen | None:
         start = start_time(pid, self._proc)
         known = self._seen.get(pid)
         if start is None:
-            self._seen.pop(pid, None)
+            self._drop(pid)
             return None
-        if known is not None and known.start == start:
+        # a runtime starts a process in its own cgroup and moves it then
+        if known is not None and known.start == start and (known.pod or self._age(start) > _SETTLED):
             return known
-        self._seen.pop(pid, None)
+        self._drop(pid)
         seen = self._read(pid, start)
         if seen is not None:
             self._seen[pid] = seen
+            self._hosts.setdefault((seen.inner_pid, start), set()).add(pid)
         return seen
+
+    def _drop(self, pid: int) -> None:
+        seen = self._seen.pop(pid, None)
+        if seen is not None:
+            key = (seen.inner_pid, seen.start)
+            self._hosts[key].discard(pid)
+            if not self._hosts[key]:
+                del self._hosts[key]
 
     def _read(self, pid: int, start: int) -> _Seen | None:
         place = self._proc / str(pid)
         try:
-            cgroup = (place / "cgroup").read_text()
+            found = _CGROUP.search((place / "cgroup").read_text())
+            if found is None:
+                return _Seen(start, pid)
             status = (place / "status").read_text()
         except (OSError, UnicodeDecodeError):
             return None
         inner = [line.split() for line in status.splitlines() if line.startswith("NSpid:")]
-        if not inner or "pod" not in cgroup:
-            return _Seen(start, pid, "", None)
-        return _Seen(start, int(inner[0][-1]), cgroup, self._mounted(place))
+        inner_pid = int(inner[0][-1]) if inner else pid
+        return _Seen(start, inner_pid, found["pod"].replace("_", "-"), found["container"])
 
     @staticmethod
-    def _mounted(place: Path) -> tuple[int, int] | None:
-        try:
-            found = os.stat(place / "root" / paths.CONTAINER_SLOT.relative_to("/"))
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+    def _age(start: int) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - start / _TICKS

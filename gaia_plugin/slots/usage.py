@@ -20,6 +20,7 @@ HostPid = Callable[[int, int], int | None]
 """From a process's own pid and start time to its pid on this machine; None when it has ended."""
 
 _WORD: Final = 8
+_CUT: Final = "it was cut while it was read"
 _LARGEST: Final = (1 << 53) - 1
 """Larger words are noise; cut so that they stay numbers in JSON and in SQLite."""
 
@@ -98,23 +99,28 @@ def _read(file: int, cards: int, host_pid: HostPid) -> Usage:
     status, size = os.fstat(file), numbers["usage.bytes"]
     if not stat.S_ISREG(status.st_mode) or status.st_size != size:
         return Usage(damaged="it is not a file of the right size")
-    page = os.pread(file, size, 0)
-    if len(page) != size:
-        return Usage(damaged="it was cut while it was read")
-    words = memoryview(page).cast("Q")
-    head = [words[numbers[f"usage.{name}"] // _WORD] for name in ("magic", "layout_version", "size")]
-    if head != [numbers["usage_magic"], numbers["layout_version"], size]:
+    first, step = numbers["usage.process"], numbers["usage.process.bytes"]
+    head = os.pread(file, first, 0)
+    if len(head) != first:
+        return Usage(damaged=_CUT)
+    words = memoryview(head).cast("Q")
+    marks = [words[numbers[f"usage.{name}"] // _WORD] for name in ("magic", "layout_version", "size")]
+    if marks != [numbers["usage_magic"], numbers["layout_version"], size]:
         return Usage(damaged="its header is not one of ours")
-    step, first = numbers["usage.process.bytes"], numbers["usage.process"]
-    owners = words[(first + numbers["usage.process.owner"]) // _WORD :: step // _WORD].tolist()
+    # a process raises this word before it announces anything; beyond it nobody ever was
+    places = min(words[numbers["usage.high_water"] // _WORD], numbers["processes"])
+    page = os.pread(file, places * step, first) if places else b""
+    if len(page) != places * step:
+        return Usage(damaged=_CUT)
+    owners = memoryview(page).cast("Q")[numbers["usage.process.owner"] // _WORD :: step // _WORD].tolist()
     found = []
     for place, owner in enumerate(owners):
         if owner == 0 or (pid := host_pid(*owner_of(owner))) is None:
             continue
-        offset = first + place * step
-        again = os.pread(file, step, offset)
+        offset = place * step
+        again = os.pread(file, step, first + offset)
         if len(again) != step:
-            return Usage(damaged="it was cut while it was read")
+            return Usage(damaged=_CUT)
         process = _process(place, pid, page[offset : offset + step], again, cards)
         if process is not None:
             found.append(process)

@@ -44,7 +44,8 @@ static const char *because(const char *what, const char *path, const char *why) 
 static void describe(char *out, size_t size) {
     int n = snprintf(
         out, size,
-        "{\"cards\":%u,\"card\":{\"at\":%zu,\"size\":%zu,\"used\":%zu,\"peak\":%zu},"
+        "{\"cards\":%u,\"card\":{\"at\":%zu,\"size\":%zu,\"used\":%zu,\"peak\":%zu,"
+        "\"xids\":%zu,\"xid\":%zu,\"xid_count\":%d},"
         "\"process\":{\"at\":%zu,\"size\":%zu,\"count\":%d,\"owner\":%zu,\"image\":%zu,"
         "\"space\":%zu,\"lock\":%d,\"card\":%zu,\"card_size\":%zu,"
         "\"used\":%zu,\"context\":%zu,\"contexts\":%zu,\"launches\":%zu},\"high_water\":%zu,\"start_bits\":"
@@ -53,6 +54,7 @@ static void describe(char *out, size_t size) {
         "\"habit\":{\"mode\":%zu,\"until\":%zu,\"delay\":%zu},\"families\":[",
         sim_config()->machine.count, offsetof(struct sim_state, card), sizeof(struct sim_card_state),
         offsetof(struct sim_card_state, used), offsetof(struct sim_card_state, peak),
+        offsetof(struct sim_card_state, xids), offsetof(struct sim_card_state, xid), SIM_XIDS,
         offsetof(struct sim_state, process), sizeof(struct sim_process), SIM_PROCESSES,
         offsetof(struct sim_process, owner), offsetof(struct sim_process, image),
         offsetof(struct sim_process, space), SIM_PLACE_BYTE, offsetof(struct sim_process, card),

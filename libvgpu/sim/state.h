@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define SIM_MAGIC UINT64_C(0x314d495341494147) /* "GAIASIM1" */
-#define SIM_LAYOUT_VERSION 3
+#define SIM_LAYOUT_VERSION 4
 #define SIM_PLACE_BYTE 1 /* of the state file: from here on one for each process place, see process.c */
 
 /* families of entry points, for fault injection; the names are in `sim_family_name` */
@@ -47,10 +47,13 @@ struct sim_trouble {
     sim_word delay; /* ns that each call of the family takes; taken back, it ends for those within, too */
 };
 
+#define SIM_XIDS 5
+
 struct sim_card_state {
     sim_word used; /* sum over the processes */
     sim_word peak; /* highest `used` so far */
-    sim_word reserved[6];
+    sim_word xids; /* how many there were; the newest are in: */
+    sim_word xid[SIM_XIDS];
 };
 
 struct sim_process_card {

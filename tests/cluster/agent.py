@@ -47,7 +47,7 @@ PATIENCE = 120
 
 def manifests() -> list[Manifest]:
     """Return what an administrator applies, the DaemonSet last."""
-    with (HERE / "manifests/agent.yaml").open() as file:
+    with (HERE.parents[1] / "deploy/agent.yaml").open() as file:
         return list(yaml.safe_load_all(file))
 
 

@@ -1,5 +1,7 @@
 """The agent as it is shipped: a privileged pod of a DaemonSet, with a service account of its own."""
 
+import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +27,11 @@ from tests.cluster.polling import until
 from tests.cluster.test_agent_slices import GROWN, HELD, LIFE, MOST_6_GIB
 
 PACKAGE = Path(cli.__file__).parent
+DRIVER = Path("/run/nvidia/driver/usr/lib/x86_64-linux-gnu")
+"""Where a driver's container shows its libraries to the node: nobody tells the agent."""
 
 
-def daemonset(driver: Path) -> Manifest:
+def daemonset() -> Manifest:
     """Return the shipped manifest with this machine's Python and simulated cards."""
     (shipped,) = [manifest for manifest in manifests() if manifest["kind"] == "DaemonSet"]
     pod = shipped["spec"]["template"]
@@ -37,7 +41,6 @@ def daemonset(driver: Path) -> Manifest:
     container["image"], container["imagePullPolicy"] = python["image"], "Never"
     container["command"] = [f"{sys.prefix}/bin/gaia", *container["command"][1:]]
     container["volumeMounts"] += python["volumeMounts"]
-    container["env"].append({"name": "GAIA_DRIVER", "value": f"/host{driver}"})
     pod["spec"]["volumes"] += from_here["volumes"]
     pod["spec"]["dnsPolicy"] = "Default"
     return shipped
@@ -47,9 +50,9 @@ def daemonset(driver: Path) -> Manifest:
 def in_a_pod(cluster: Cluster, tmp_path: Path) -> Iterator[NodeAgent]:
     """The agent in its pod, for the tests' questions."""
     allow(cluster)
-    driver = make_sim(tmp_path / "driver", CARD)
-    agent = NodeAgent(cluster, cluster.nodes[0], driver, {})
-    cluster.apply(daemonset(driver))
+    agent = NodeAgent(cluster, cluster.nodes[0], DRIVER, {})
+    shutil.copytree(make_sim(tmp_path / "driver", CARD), agent.node.path(DRIVER))
+    cluster.apply(daemonset())
     agent.wait_offered()
     yield agent
     cluster.delete_pods()
@@ -58,6 +61,15 @@ def in_a_pod(cluster: Cluster, tmp_path: Path) -> Iterator[NodeAgent]:
     cluster.control.send("DELETE", path, {"propagationPolicy": "Foreground"})
     until("the agent's pod is gone", lambda: not pods(cluster), PATIENCE)
     agent.remove()
+    shutil.rmtree(agent.node.path(DRIVER))
+
+
+def gaia(agent: NodeAgent, *words: str) -> str:
+    """Return what `gaia` says in the agent's pod."""
+    (pod,) = pods(agent.cluster)
+    return agent.cluster.exec(
+        pod["metadata"]["name"], [f"{sys.prefix}/bin/gaia", *words], namespace=NAMESPACE
+    )
 
 
 def pods(cluster: Cluster) -> list[Manifest]:
@@ -71,9 +83,17 @@ def test_an_agent_in_a_pod_holds_pods_to_their_slices(in_a_pod: NodeAgent) -> No
     cluster.wait("sliced", "Succeeded", timeout=PATIENCE)
     first, grown, _ = said(cluster, "sliced")
     assert (first, grown) == (HELD, GROWN)
-    cluster.apply(sliced_pod("steady", "card = Card(); say(take=card.take(GIB)); stay()", 16, 25))
+    cluster.apply(sliced_pod("steady", "card = Card(); say(take=card.take(GIB)); stay()", 16, 25, MOST_6_GIB))
     pod = cluster.wait("steady", timeout=PATIENCE)
     until("its memory is seen", lambda: agent.slot(pod).used >= GIB, PATIENCE)
+    assert "default/steady" in gaia(agent, "slots")
+    assert gaia(agent, "resize", "default/steady", "--memory", "4GiB").startswith("applied")
+    found = {
+        each["what"]: (each["verdict"], each["sentence"])
+        for each in json.loads(gaia(agent, "doctor", "--json"))
+    }
+    assert {what: told for what, told in found.items() if told[0] != "good"}.keys() <= {"hostPID"}
+    assert {"kubelet", "registered", "mounts", "CDI", "runtime", "API server", "NVML"} <= found.keys()
     (before,) = pods(cluster)
     cluster.delete(before["metadata"]["name"], NAMESPACE)
     until("another agent serves", lambda: agent.reachable() and pods(cluster), PATIENCE)

@@ -57,5 +57,6 @@ async def world(place: Path, kube: FakeKubeApi) -> AsyncIterator[World]:
     world = World(place, kube)
     async with world.kubelet:
         await world.start()
+        await world.agent.node.admission.reconciled.wait()
         yield world
         await world.stop()

@@ -13,6 +13,7 @@ from gaia_plugin.agent import loops
 from gaia_plugin.agent.pods.advertised import Lists
 from gaia_plugin.agent.pods.core import PodCore
 from gaia_plugin.agent.pods.kubelet import KubeletCheckpoint
+from gaia_plugin.agent.pods.machine import Machine
 from gaia_plugin.agent.pods.main import Updater, open_ledger
 from gaia_plugin.agent.pods.node import PodNode
 from gaia_plugin.agent.pods.server import NodeServer
@@ -43,6 +44,7 @@ from tests.support.kubelet import Pod, SimulatedKubelet, until
 
 MEMORY, CORES = "gaia.io/vgpu-memory", "gaia.io/vgpu-cores"
 NODE = "node1"
+MACHINE = Machine(Machine.here(Path("/")).boot, "")  # agents of their own process look for themselves
 PLACEMENT = "gaia.io/placement"
 
 
@@ -141,6 +143,7 @@ class Agent:
         node = PodNode(
             core, Reader(world.cards, directories.members), *threads, sight=Sight(reflector),
             checkpoint=KubeletCheckpoint(world.kubelet.directory), server=server, clock=world.clock,
+            machine=world.machine,
         )  # fmt: skip
         plugins = (
             Plugin(MEMORY, world.kubelet.directory, node),
@@ -192,6 +195,7 @@ class World:
     ahead: float = 0.0
     """Seconds by which the agent's clock has jumped."""
     mounts: Folders = field(default_factory=Folders)
+    machine: Machine = MACHINE
     agent_: Agent | None = None
 
     def __post_init__(self) -> None:
@@ -204,6 +208,7 @@ class World:
                 (directory / name).write_bytes(b"stand-in")
         self.kubelet = SimulatedKubelet(self.place / "kubelet", self.cdi, seed=self.seed)
         self.kubeconfig = self.kube.kubeconfig(self.place / "kubeconfig")
+        self.report_node()
 
     def clock(self) -> float:
         return asyncio.get_running_loop().time() + self.ahead
@@ -219,6 +224,12 @@ class World:
         for endpoint in self.kubelet.devices.endpoints.values():
             await until(lambda endpoint=endpoint: endpoint.stopped or endpoint.healthy)
         await self.registered()
+
+    def report_node(self, boot: str = MACHINE.boot, machine: str = MACHINE.identity) -> None:
+        """Report the node's status, as its kubelet does."""
+        info = {"bootID": boot, "machineID": machine, "containerRuntimeVersion": "containerd://2.0.0"}
+        metadata = {"name": NODE, "uid": f"uid-of-{NODE}"}
+        self.kube.put({"metadata": metadata, "status": {"nodeInfo": info}}, "v1/nodes")
 
     async def registered(self) -> None:
         await self.kubelet.registered(MEMORY, CORES)

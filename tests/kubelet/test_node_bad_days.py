@@ -31,7 +31,7 @@ async def test_without_an_api_server_running_pods_go_on_and_new_ones_wait(world:
     assert await world.kubelet.admit(new)
     world.agent.node.admission.patience = 0.3
     assert not await world.kubelet.start(new)
-    assert "The API server has not shown this pod to the node's agent yet" in message(new)
+    assert "The API server cannot be reached by the node's agent: " in message(new)
     await world.restart()
     world.agent.node.admission.patience = 0.3
     assert await world.kubelet.restart_container(pod)
@@ -143,9 +143,13 @@ async def test_a_lost_card_keeps_its_slots_and_takes_free_devices_out_of_use(wor
             assert all(listed[each] for each in ids)
         assert await world.kubelet.restart_container(pod)
         world.check([pod])
+    assert [view.trouble for view in await world.agent.node.cards() if not view.healthy] == [
+        "The card is out of use: it was lost."
+    ]
     world.cards.sick = set()
     await world.agent.sync()
     await until(lambda: world.kubelet.allocatable(MEMORY) == 128)
+    assert not any(view.trouble for view in await world.agent.node.cards())
 
 
 async def test_no_new_pod_is_put_on_a_sick_card(world: World) -> None:

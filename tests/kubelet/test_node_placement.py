@@ -158,5 +158,6 @@ async def test_after_two_minutes_without_room_the_pod_is_deleted_with_the_number
     assert event["regarding"]["uid"] == late.uid
     assert event["reason"] == "NoRoom"
     assert "the largest free slice is 1 GiB and 50 % compute" in event["note"]
+    assert event["note"].count("largest free slice") == 1
     deletion = next(each for each in four.kube.asked if each.method == "DELETE")
     assert (deletion.body or {})["preconditions"] == {"uid": late.uid}

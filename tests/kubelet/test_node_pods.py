@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from gaia_plugin.api import models
+from gaia_plugin.shares import Share
+from gaia_plugin.units import MEMORY_UNIT
 from tests.kubelet.node_world import CORES, MEMORY, PLACEMENT, World, gather, uuid_of
 from tests.support.kubelet import Container, Kind, Pod, until
 
@@ -208,3 +211,48 @@ async def test_a_device_handed_out_twice_gives_nobody_anothers(world: World) -> 
     world.check([first, second])
     assert world.given(first).cards == {uuid_of(0): (16, 25)}
     assert world.given(second).cards == {uuid_of(0): (16, 50)}
+
+
+async def test_what_slots_grow_and_give_back_is_told_to_the_kubelet(world: World) -> None:
+    pod = await world.run(Pod.of({MEMORY: 16, CORES: 25}))
+    node, slot = world.agent.node, world.slot(pod)
+    await until(lambda: world.kubelet.allocatable(MEMORY) == 64)
+    record = world.records()[slot]
+    more = models.Resize(memory=60 * MEMORY_UNIT)
+    await node.do(node.core.ledger.amend, slot, pod.name, record.maximum.most(Share(60, 25)))
+    await node.resize(slot, more, None)
+    await until(lambda: world.kubelet.allocatable(MEMORY) == 20)  # its own IDs, and 4 for others
+    await node.resize(slot, models.Resize(memory=4 * MEMORY_UNIT), None)
+    await until(lambda: world.kubelet.allocatable(MEMORY) == 76)
+    assert world.kubelet.allocatable(CORES) == 100
+    second = await world.run(Pod.of({MEMORY: 60, CORES: 75}))
+    world.check([second])
+
+
+async def test_what_a_slot_does_not_give_back_is_not_free_for_the_kubelet_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = await world.run(Pod.of({MEMORY: 60, CORES: 90}))
+    node = world.agent.node
+    (uuid,) = world.given(pod).cards
+    world.cards.held[uuid] = {4711: 60 * MEMORY_UNIT}
+    monkeypatch.setattr(node.core.directories.members, "contains", lambda _, pid: pid == 4711)
+    await world.force_delete(pod)
+    await until(lambda: world.records()[world.slot(pod)].releasing)
+    await node.advertise_now()
+    assert world.kubelet.allocatable(MEMORY) == 64
+    node.leaving_seconds = 0.0
+    await node.advertise_now()
+    await until(lambda: world.kubelet.allocatable(MEMORY) == 4)
+    assert world.records()[world.slot(pod)].held.units == 60
+    world.cards.held[uuid] = {}
+    await world.empty()
+    await node.advertise_now()
+    await until(lambda: world.kubelet.allocatable(MEMORY) == 64)
+
+
+async def test_cores_that_come_with_memory_are_told_to_the_kubelet(world: World) -> None:
+    pod = await world.run(Pod.of({MEMORY: 32}))
+    await until(lambda: world.kubelet.allocatable(CORES) == 50)
+    await world.delete(pod)
+    await until(lambda: world.kubelet.allocatable(CORES) == 100)

@@ -194,3 +194,22 @@ async def test_fifty_restarts_of_both_in_any_order_change_nothing(
         assert pods[again].container("main").edits == environments[again]
     assert len(agent.handler.allocated) == 6
     assert tuple(kubelet.listed(CORES)) == core_ids(200)
+
+
+async def test_a_kubelet_that_is_not_there_is_told_once(
+    kubelet_not_up: SimulatedKubelet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = asyncio.create_task(registration.tell_missing(kubelet_not_up.directory, poll=0.0))
+    text = ""
+
+    def said() -> bool:
+        nonlocal text
+        text += capsys.readouterr().out
+        return "no kubelet yet" in text
+
+    await until(said)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    text += capsys.readouterr().out
+    told.cancel()
+    assert text.count("no kubelet yet") == 1

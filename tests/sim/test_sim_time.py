@@ -169,6 +169,40 @@ def test_events_are_ready_when_their_stream_is_there_and_not_before(card: Callab
     assert program.do("code(cu.cuEventQuery(late))") == 0
 
 
+OWN_STREAMS = """
+import threading
+context = ok(cu.cuCtxGetCurrent())
+def elsewhere(work):
+    def run():
+        ok(cu.cuCtxSetCurrent(context)); work()
+    thread = threading.Thread(target=run); thread.start(); thread.join()
+def ptsz(name, *arguments):
+    assert getattr(ctypes.CDLL("libcuda.so.1"), name + "_ptsz")(*arguments) == 0
+def launch_own(f): ptsz("cuLaunchKernel", ctypes.c_void_p(int(f)), 1, 1, 1, 1, 1, 1, 0, None, None, None)
+def event_own():
+    e = ok(cu.cuEventCreate(0)); ptsz("cuEventRecord", ctypes.c_void_p(int(e)), None); return e
+"""
+
+
+@pytest.mark.parametrize(
+    ("own_launch", "own_event"), [("launch(f, 2)", "event(2)"), ("launch_own(f)", "event_own()")]
+)
+def test_each_thread_has_a_default_stream_of_its_own(
+    card: Callable[..., Card], own_launch: str, own_event: str
+) -> None:
+    here = card()
+    program = here.program()
+    program.do(OWN_STREAMS + "\nf = spin(2000000)")
+    with here.truth.held(0):
+        program.do(f"{own_launch}; mine = {own_event}; elsewhere(lambda: {own_launch}); again = {own_event}")
+        program.do("both = event(0)")
+        program.do(f"launch(f, 0); after = {own_event}")
+        program.do(f"elsewhere(lambda: globals().update(theirs={own_event}))")
+    program.do("ok(cu.cuCtxSynchronize())")
+    waits = program.do("[round(between(mine, e)) for e in (mine, again, both, after, theirs)]")
+    assert waits == [0, 0, 2, 4, 4], "the legacy stream waits for all of them, and they for it"
+
+
 def test_many_events_keep_their_times_though_read_late(card: Callable[..., Card]) -> None:
     here = card(alternate_ms=1)
     program, other = here.program(), here.program()

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -24,8 +25,9 @@ from gaia_plugin.agent.pods.ports import Checkpoint, Server
 from gaia_plugin.agent.pods.sight import Sight
 from gaia_plugin.errors import Code, Refusal, Unusable
 from gaia_plugin.kube.errors import ApiError
+from gaia_plugin.kube.pods import Pod
 from gaia_plugin.kube.wishes import wish_of
-from gaia_plugin.ledger import SlotRecord
+from gaia_plugin.ledger import LedgerUnwritable, SlotRecord
 from gaia_plugin.ledger.allocations import Allocation
 from gaia_plugin.placement.refusals import share_text
 
@@ -39,11 +41,21 @@ NO_ROOM_SECONDS: Final = 120.0
 
 _LOOK_AGAIN: Final = 2.0
 """Seconds after which a pod without room looks again although nothing was given back."""
+_LONGEST_PAUSE: Final = 120.0
+"""Seconds between two tries to delete a pod, at the most."""
 _AT_LEAST: Final = 0.5
 """Seconds between two looks at the least: many that wait must not keep those busy that give back."""
 _NO_ROOM: Final = (Code.CARD_FULL, Code.UNAVAILABLE, Code.NO_SUCH_CARD)
 
 Hook = Callable[[SlotRecord], Awaitable[None]]
+
+
+@dataclass
+class _Refused:
+    """Since when a deletion is refused: seconds of the last pause, and until when."""
+
+    pause: float = 0.0
+    until: float = float("-inf")
 
 
 class Desk(Protocol):
@@ -107,8 +119,11 @@ class Admission:
         self._no_room_since: dict[Owner, float] = {}
         self._deleted: dict[Owner, str] = {}
         """What was said of pods deleted for want of room: the kubelet asks until they are gone."""
+        self._undeleted: dict[Owner, _Refused] = {}
         self._room = asyncio.Event()
         self.patience = PATIENCE
+        self.doubt = ""
+        """Why it is not known what runs here, where the agent's start alone does not explain it."""
         self.reconciled = asyncio.Event()
         """Set when it is known what runs; before, a new slot might get a running container's cards."""
 
@@ -137,8 +152,12 @@ class Admission:
             rows = await self._read_again(resource, ids)
             answer, having = await self._answer(rows)
         if answer.wait is not None:
+            if (mirror := self._sight.mirror(answer.wait.uid)) is not None:
+                raise _static(mirror)
             await self._sight.wait(answer.wait.uid, until - self._clock())
             if self._sight.life(answer.wait) is Life.UNKNOWN and not answer.ensure:
+                if (mirror := self._sight.mirror(answer.wait.uid)) is not None:
+                    raise _static(mirror)
                 raise _unseen(self._sight)
             answer, having = await self._answer(rows)
         if answer.refuse:
@@ -256,7 +275,8 @@ class Admission:
                 record = await self._desk.reserve(order)
                 break
             except Refusal as refusal:
-                if refusal.code not in _NO_ROOM:
+                # a full disk is not for the pod to pay for: the kubelet asks again
+                if refusal.code not in _NO_ROOM or isinstance(refusal, LedgerUnwritable):
                     raise
                 await self._no_room(order, refusal)
                 if self._clock() >= until:
@@ -269,7 +289,12 @@ class Admission:
         except BaseException:
             await asyncio.shield(self._desk.take_back(record.slot))
             raise
+        # what fails here leaves it reserved: the next call, or the sweep after its pod, takes it back
         return await self._desk.put_in_force(record.slot)
+
+    def busy(self, owner: Owner) -> bool:
+        """Tell whether a container is seen to at the moment."""
+        return owner in self._tasks
 
     def _order(self, owner: Owner) -> Order:
         pod = self._sight.pod(owner.uid)
@@ -286,8 +311,9 @@ class Admission:
         except TimeoutError:
             raise Refusal(
                 Code.UNAVAILABLE,
-                "The agent on this node has just started and has not heard from the API server yet what runs "
-                "here; new slices wait for that.",
+                self.doubt
+                or "The agent on this node has just started and has not heard from the API server yet what "
+                "runs here; new slices wait for that.",
             ) from None
 
     async def _wait_room(self, seconds: float) -> None:
@@ -305,31 +331,64 @@ class Admission:
         since = self._no_room_since.setdefault(order.owner, now)
         if now - since < self._no_room_seconds:
             return
-        free = self._desk.core.largest_free()
-        largest = (
-            "nothing at all is free" if free is None else f"the largest free slice is {share_text(free)}"
-        )
+        await self._evict(order, refusal, now)
+
+    async def _evict(self, order: Order, refusal: Refusal, now: float) -> None:
+        """Delete a pod that no card takes; what is refused is said once and tried ever less often."""
+        refused = self._undeleted.setdefault(order.owner, _Refused())
+        if now < refused.until:
+            return
         node, seconds = self._desk.core.node_name, self._no_room_seconds
         sentence = (
-            f"No card of node {node} took this pod for {seconds:g} seconds; {largest}. {refusal.sentence}"
+            f"No card of node {node} took this pod for {seconds:g} seconds. "
+            f"{self._with_largest(refusal.sentence)}"
         )
         try:
             await self._server.evict(order.pod, sentence)
         except ApiError as error:
             log.warning("not deleted", pod=order.pod.title, why=str(error))
+            if not refused.pause:
+                await self._server.tell(order.pod, "NotDeleted", f"{sentence} It cannot be deleted: {error}")
+            refused.pause = min(_LONGEST_PAUSE, max(_LOOK_AGAIN, 2 * refused.pause))
+            refused.until = now + refused.pause
             return
         log.info("deleted for want of room", pod=order.pod.title)
+        self._undeleted.pop(order.owner, None)
         self._deleted[order.owner] = sentence
         raise Refusal(Code.CARD_FULL, sentence)
 
+    def _with_largest(self, sentence: str) -> str:
+        """Add the largest free slice to a refusal that does not name it."""
+        free = self._desk.core.largest_free()
+        if "largest free slice" in sentence:
+            return sentence
+        if free is None:
+            return f"{sentence} Nothing at all is free on this node."
+        return f"{sentence} The largest free slice of this node is {share_text(free)}."
+
     def forget(self, alive: Callable[[str], bool]) -> None:
         """Forget since when pods wait that are gone, and what was said of them."""
-        for notes in (self._no_room_since, self._deleted):
+        notes: dict[Owner, float] | dict[Owner, str] | dict[Owner, _Refused]
+        for notes in (self._no_room_since, self._deleted, self._undeleted):
             for owner in [owner for owner in notes if not alive(owner.uid)]:
                 del notes[owner]
 
 
+def _static(mirror: Pod) -> Refusal:
+    return Refusal(
+        Code.UNAVAILABLE,
+        f"{mirror.title} is a static pod, and static pods are not given slices: the API server knows them by "
+        "another UID. Create it through the API server, for instance as a DaemonSet.",
+    )
+
+
 def _unseen(sight: Sight) -> Refusal:
+    if sight.synced and sight.trouble:
+        return Refusal(
+            Code.UNAVAILABLE,
+            f"The API server cannot be reached by the node's agent: {sight.trouble} It has to show this pod "
+            "before it is given a slice. Running containers are not touched.",
+        )
     if not sight.synced:
         return Refusal(
             Code.UNAVAILABLE,

@@ -95,6 +95,7 @@ class PodCore(Core):
                 log.info("its making was not finished", slot=record.slot)
                 self.take_back(record.slot)
         self._adopt_directories()
+        self.tidy_directories()
         records = self.ledger.slots()
         for record in records:
             try:
@@ -129,6 +130,16 @@ class PodCore(Core):
         """Tell the log, and people who look at the slot."""
         log.warning("found after a fault", slot=slot, what=sentence)
         self.notes[slot] = sentence
+
+    def tidy_directories(self) -> None:
+        """Remove directories and usage pages of no slot: what a removal that failed has left.
+
+        Only after `recover`, which enters in the ledger what is of a slot that was lost.
+        """
+        try:
+            self.directories.clear({record.slot for record in self.ledger.slots()})
+        except (OSError, Refusal) as error:
+            log.warning("directories of no slot are left", why=str(error))
 
     def tidy_specs(self) -> None:
         """Remove specs of no slot. Only when it is known what runs: a spec may be all that is left."""

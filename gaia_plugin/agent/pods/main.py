@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +14,19 @@ import structlog
 
 from gaia_plugin import paths
 from gaia_plugin.agent import compute, loops
+from gaia_plugin.agent.alarm import Alarm
 from gaia_plugin.agent.contexts import context_bytes
 from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.lock import StateLock
-from gaia_plugin.agent.main import guarded, tell_who
+from gaia_plugin.agent.main import guarded
+from gaia_plugin.agent.pods import footing
 from gaia_plugin.agent.pods.advertised import Lists
 from gaia_plugin.agent.pods.core import PodCore
+from gaia_plugin.agent.pods.driver import until_driver
 from gaia_plugin.agent.pods.kubelet import KubeletCheckpoint
+from gaia_plugin.agent.pods.machine import Machine
 from gaia_plugin.agent.pods.node import PodNode
+from gaia_plugin.agent.pods.note import Note
 from gaia_plugin.agent.pods.server import NodeServer
 from gaia_plugin.agent.pods.sight import Sight
 from gaia_plugin.agent.pods.specs import SlotSpecs
@@ -29,21 +34,20 @@ from gaia_plugin.agent.readings import Reader, inventory
 from gaia_plugin.agent.settings import AgentSettings
 from gaia_plugin.deviceplugin import advertise
 from gaia_plugin.deviceplugin.plugin import Plugin
-from gaia_plugin.deviceplugin.registration import keep_registered
+from gaia_plugin.deviceplugin.registration import keep_registered, tell_missing
 from gaia_plugin.errors import Refusal, Unusable
 from gaia_plugin.gpu import Gpus
-from gaia_plugin.gpu.nvml import Nvml
 from gaia_plugin.kube.client import Api
 from gaia_plugin.kube.errors import ApiError
 from gaia_plugin.kube.pods import Pod, Pods
-from gaia_plugin.kube.reflector import Reflector
+from gaia_plugin.kube.reflector import Backoff, Reflector
 from gaia_plugin.ledger import Ledger, LedgerDamaged
 from gaia_plugin.ledger.allocations import Allocations
 from gaia_plugin.sim import leave
 from gaia_plugin.slots import limits
-from gaia_plugin.slots.cdi import runtime
+from gaia_plugin.slots.cdi import runtime, toolkit
 from gaia_plugin.slots.cdi.files import SpecFiles
-from gaia_plugin.slots.cdi.find import find_driver
+from gaia_plugin.slots.cdi.find import LatestDriver, find_driver
 from gaia_plugin.slots.container import ContainerDirectories
 from gaia_plugin.slots.mounts import Mounts
 
@@ -54,8 +58,10 @@ SWEEP_PAUSE: Final = 0.2
 """Seconds between two sweeps at the least: pods change many times a second while many start."""
 
 TIDY_EVERY: Final = 60.0
-DRIVER_EVERY: Final = 2.0
-"""Seconds between two looks for a driver that is not there yet: NVML comes late at boot."""
+_KUBELET_EVERY: Final = 0.2
+_RUNTIME_FIRST: Final = 2.0
+_RUNTIME_EVERY: Final = 60.0
+"""The longest pause between two questions after the runtime."""
 
 _RUNTIME_PATIENCE: Final = 2.0
 """Seconds that registration waits to hear of the runtime; without an API server it goes on."""
@@ -85,12 +91,18 @@ async def _run(settings: AgentSettings, mounts: Mounts | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        found = await _until_driver(settings.driver, stop)
+        await asyncio.to_thread(check_footing, settings)
+        note = Note(settings)
+        found = await until_driver(settings.driver, settings.driver_root, stop)
         if found is None:
             return
         directory, gpus = found
+        note.found(directory)
         stack.callback(leave, directory)
         stack.callback(gpus.close)
+        alarm = Alarm(gpus, settings.harmless_xids)
+        alarm.start()
+        stack.callback(alarm.close)
         core = make_core(settings, directory, gpus, mounts)
         stack.callback(core.close)
         api = await Api.connect(settings.kubeconfig)
@@ -101,42 +113,36 @@ async def _run(settings: AgentSettings, mounts: Mounts | None) -> None:
         server = NodeServer(api, settings.node_name, settings.domain)
         reflector: Reflector[Pod] = Reflector(api, Pods(settings.domain), field_selector=server.selector)
         node = PodNode(
-            core, Reader(gpus, core.directories.members), work, asking,
+            core, Reader(gpus, core.directories.members, alarm), work, asking,
             sight=Sight(reflector), checkpoint=KubeletCheckpoint(settings.kubelet_dir), server=server,
+            machine=Machine.here(settings.driver_root),
             no_room_seconds=settings.no_room_seconds,
         )  # fmt: skip
         stack.push_async_callback(node.close)
         plugins = [Plugin(name, settings.kubelet_dir, node) for name in (settings.memory, settings.cores)]
         node.on_devices = Updater(*plugins)
         await node.open()
-        tell_who(settings.state, directory)
         log.info("serving", node=settings.node_name, driver=str(directory), slots=len(await node.records()))
         try:
-            await _until_ended(node, reflector, plugins, settings, server, stop)
+            await _until_ended(node, reflector, plugins, settings, server, note, stop)
+        except* LedgerDamaged as damaged:
+            raise Unusable(
+                f"The ledger was found damaged ({damaged.exceptions[0]}); the agent makes it again from what "
+                "runs when it is started again. Running containers are not touched."
+            ) from None
         except* (Refusal, Unusable) as faults:
             raise faults.exceptions[0] from None
 
 
-async def _until_driver(driver: Path | None, stop: asyncio.Event) -> tuple[Path, Nvml] | None:
-    """Return the driver as soon as it is there and lists a card; None when the agent is to end before."""
-    said = ""
-    while not stop.is_set():
-        try:
-            directory = paths.check_driver(driver) if driver is not None else paths.system_driver()
-            gpus = await asyncio.to_thread(Nvml, directory)
-            if await asyncio.to_thread(gpus.cards):
-                return directory, gpus
-            gpus.close()
-            why = "The driver lists no card."
-        except (Refusal, Unusable) as error:
-            why = str(error)
-        if why != said:
-            log.warning("waiting for the driver", why=why)
-            said = why
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRIVER_EVERY):
-                await stop.wait()
-    return None
+def check_footing(settings: AgentSettings) -> None:
+    """Refuse a pod in which the agent would not see the node's processes, or the node not its mounts.
+
+    Raises:
+        Unusable: says which line its manifest lacks.
+    """
+    footing.check_pids(settings.kubelet_dir)
+    if settings.driver_root != Path("/"):
+        footing.check_mounts(settings.state, Path("/proc/self/mountinfo").read_text())
 
 
 def make_core(settings: AgentSettings, driver: Path, gpus: Gpus, mounts: Mounts | None = None) -> PodCore:
@@ -156,7 +162,11 @@ def make_core(settings: AgentSettings, driver: Path, gpus: Gpus, mounts: Mounts 
         mounts=mounts,
     )
     uuids = [card.uuid for card in sorted(found.cards, key=lambda card: card.index)]
-    containers = find_driver(driver, uuids, settings.state, root=settings.driver_root)
+    root = settings.driver_root
+    containers = LatestDriver(
+        lambda: find_driver(driver, uuids, settings.state, root=root),
+        [root / each.relative_to("/") for each in toolkit.DIRECTORIES],
+    )
     return PodCore(
         settings.state,
         driver,
@@ -179,7 +189,7 @@ def open_ledger(path: Path) -> Ledger:
         Unusable: it cannot be opened, or is of a newer Gaia.
     """
     try:
-        return Ledger(path)
+        return Ledger(path, lazy=True)
     except LedgerDamaged as damaged:
         aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
         log.error(
@@ -188,7 +198,7 @@ def open_ledger(path: Path) -> Ledger:
         path.rename(aside)
         for companion in ("-wal", "-shm"):
             path.with_name(path.name + companion).unlink(missing_ok=True)
-        return Ledger(path)
+        return Ledger(path, lazy=True)
 
 
 class Updater:
@@ -210,6 +220,7 @@ async def _until_ended(
     plugins: list[Plugin],
     settings: AgentSettings,
     server: NodeServer,
+    note: Note,
     stop: asyncio.Event,
 ) -> None:
     async with asyncio.TaskGroup() as group:
@@ -217,11 +228,15 @@ async def _until_ended(
         running = [
             check,
             group.create_task(reflector.run()),
-            group.create_task(_register(plugins, settings.kubelet_dir, check)),
+            group.create_task(tell_missing(settings.kubelet_dir)),
+            group.create_task(_register(plugins, settings.kubelet_dir, check, note)),
             group.create_task(loops.repeat("drain", loops.DRAIN_EVERY, node.drain_all)),
             group.create_task(loops.repeat("observe", loops.OBSERVE_EVERY, lambda: loops.observe(node))),
             group.create_task(loops.repeat("share", compute.EVERY, lambda: loops.share(node))),
             group.create_task(loops.repeat("sync", loops.SYNC_EVERY, lambda: _sync(node))),
+            group.create_task(
+                loops.repeat("alarm", loops.ALARM_EVERY, lambda: loops.alarm(node, lambda: _sync(node)))
+            ),
             group.create_task(loops.repeat("reconcile", RECONCILE_EVERY, node.reconcile)),
             group.create_task(loops.repeat("sweep", SWEEP_PAUSE, node.sweep_once)),
             group.create_task(loops.repeat("publish", SWEEP_PAUSE, node.publish_once)),
@@ -238,9 +253,12 @@ async def _sync(node: PodNode) -> None:
     node.advertise()
 
 
-async def _register(plugins: list[Plugin], kubelet: Path, check: asyncio.Task[None]) -> None:
+async def _register(plugins: list[Plugin], kubelet: Path, check: asyncio.Task[None], note: Note) -> None:
     await asyncio.wait([check], timeout=_RUNTIME_PATIENCE)
-    await keep_registered(plugins, kubelet)
+    # a kubelet that was away at the start is there before anything is advertised
+    while not await asyncio.to_thread(footing.check_pids, kubelet):
+        await asyncio.sleep(_KUBELET_EVERY)
+    await keep_registered(plugins, kubelet, on_registered=note.registered)
 
 
 async def _check_runtime(server: NodeServer, settings: AgentSettings) -> None:
@@ -251,12 +269,15 @@ async def _check_runtime(server: NodeServer, settings: AgentSettings) -> None:
     """
     if not settings.check_runtime:
         return
+    backoff, said = Backoff(first=_RUNTIME_FIRST, most=_RUNTIME_EVERY), ""
     while True:
         try:
-            reported = await server.runtime()
+            reported = (await server.facts()).runtime
         except ApiError as error:
-            log.info("the runtime is not known yet", why=str(error))
-            await asyncio.sleep(DRIVER_EVERY)
+            if (why := str(error)) != said:
+                log.info("the runtime is not known yet", why=why)
+                said = why
+            await asyncio.sleep(backoff.next())
             continue
         doubt = runtime.require(reported, settings.cdi_dir, root=settings.driver_root)
         if doubt:

@@ -12,27 +12,36 @@ from typing import Final, TypeVar
 import structlog
 
 from gaia_plugin.agent.node import LocalNode
-from gaia_plugin.agent.pods import advertised, recover
+from gaia_plugin.agent.pods import recover
 from gaia_plugin.agent.pods.admit import NO_ROOM_SECONDS, Admission, Hook
+from gaia_plugin.agent.pods.advertised import Advertiser, Lists
 from gaia_plugin.agent.pods.core import FROM_PODS, PodCore
-from gaia_plugin.agent.pods.identity import Owner
+from gaia_plugin.agent.pods.identity import Life, Owner
+from gaia_plugin.agent.pods.machine import Confirmation, Machine
 from gaia_plugin.agent.pods.placed import Order
 from gaia_plugin.agent.pods.ports import Checkpoint, Server
 from gaia_plugin.agent.pods.publish import Publisher
 from gaia_plugin.agent.pods.sight import Sight
-from gaia_plugin.agent.pods.sweep import Sweep
+from gaia_plugin.agent.pods.sweep import Sweep, finished
 from gaia_plugin.agent.readings import Reader
 from gaia_plugin.api import models
-from gaia_plugin.errors import Code, Refusal
+from gaia_plugin.errors import Code, Refusal, Unusable
 from gaia_plugin.kube.pods import cores_resource, memory_resource
 from gaia_plugin.ledger import SlotRecord
 from gaia_plugin.placement import CardState
 from gaia_plugin.shares import Share
+from gaia_plugin.slots.members import ContainerMembers
 
 log = structlog.get_logger(__name__)
 
 _AT_ONCE: Final = 8
 _T = TypeVar("_T")
+
+ADVERTISE_PAUSE: Final = 0.05
+"""Seconds between two looks at what is advertised, however much changes."""
+
+LEAVING_SECONDS: Final = 30.0
+"""Seconds in which a slot that is being given back counts as free already for the kubelet."""
 
 SWEEP_EVERY: Final = 5.0
 """Seconds after which the ledger is compared with the pods although none has changed."""
@@ -50,6 +59,7 @@ class PodNode(LocalNode):
         checkpoint: the kubelet's record of devices.
         server: the API server.
         announce, no_room_seconds: see `Admission`.
+        machine: this one, to be compared with the node.
         clock: monotonic seconds.
     """
 
@@ -66,6 +76,7 @@ class PodNode(LocalNode):
         sight: Sight,
         checkpoint: Checkpoint,
         server: Server,
+        machine: Machine,
         announce: Hook | None = None,
         clock: Callable[[], float] = time.monotonic,
         no_room_seconds: float = NO_ROOM_SECONDS,
@@ -73,11 +84,21 @@ class PodNode(LocalNode):
         super().__init__(core, reader, work, asking)
         self.core = core
         self.sight = sight
+        if isinstance(members := core.directories.members, ContainerMembers):
+            members.names = sight.containers
         self.admission = Admission(self, sight, checkpoint, server, announce, clock, no_room_seconds)
+        self.confirmation = Confirmation(server, core.node_name, machine, clock)
         self.sweep = Sweep(self, sight, server, checkpoint, clock)
         self.publisher = Publisher(sight, server, core.node_name, core.domain, clock)
         self._publish_wanted = asyncio.Event()
-        self.on_devices: Callable[[advertised.Lists], None] = lambda _: None
+        self._advertiser = Advertiser(memory_resource(core.domain), cores_resource(core.domain))
+        self._advertised: Lists | None = None
+        self._advertising: asyncio.Task[None] | None = None
+        self._list_stale = False
+        self._listing = asyncio.Lock()
+        self._leaving: dict[str, float] = {}
+        self.leaving_seconds = LEAVING_SECONDS
+        self.on_devices: Callable[[Lists], None] = lambda _: None
         """Called with the devices to advertise whenever they may have changed."""
 
     async def open(self) -> None:
@@ -87,7 +108,7 @@ class PodNode(LocalNode):
         except Refusal as refusal:
             log.warning("the kubelet's record is not readable yet", why=refusal.sentence)
         await super().open()
-        self.advertise()
+        await self.advertise_now()
 
     async def close(self) -> None:
         """Close every socket; slots and what is in force stay as they are."""
@@ -100,8 +121,7 @@ class PodNode(LocalNode):
     def allocate(self, resource: str, ids: frozenset[str]) -> str:
         """Answer with a name that never was and never will be again; book nothing."""
         row = self.core.allocations.draw(resource, ids)
-        if not all(card.healthy for card in self.core.cards):
-            self.advertise()  # what was just taken may be what was about to be called sick
+        self.advertise()  # what was just taken may be what was about to be called sick
         return f"{self.core.domain}/slot={row.name}"
 
     async def prestart(self, resource: str, ids: frozenset[str]) -> None:
@@ -109,16 +129,61 @@ class PodNode(LocalNode):
         try:
             await self.admission.prestart(resource, ids)
         except Refusal as refusal:
-            log.info("not started", resource=resource, why=refusal.sentence)
+            log.info("not started", resource=resource, why=refusal.sentence, **self._whose(resource, ids))
             raise
 
+    def _whose(self, resource: str, ids: frozenset[str]) -> dict[str, str]:
+        """Return pod and container that hold these devices, as far as they are known."""
+        row = next((row for row in self.core.allocations.by_ids(resource, ids) if row.bound), None)
+        if row is None:
+            return {}
+        pod = self.sight.pod(row.uid)
+        return {"pod": row.uid if pod is None else pod.title, "container": row.container}
+
     def advertise(self) -> None:
-        """Bring the list of devices up to date."""
-        memory, cores = memory_resource(self.core.domain), cores_resource(self.core.domain)
-        in_use: dict[str, set[str]] = {memory: set(), cores: set()}
-        for row in self.core.allocations.all():
-            in_use.setdefault(row.resource, set()).update(row.ids)
-        self.on_devices(advertised.lists(self.core.cards, in_use[memory], in_use[cores]))
+        """Bring the list of devices up to date soon; many calls at once are one."""
+        self._list_stale = True
+        if self._advertising is None or self._advertising.done():
+            self._advertising = self._spawn(self._advertise_while_stale())
+
+    async def _advertise_while_stale(self) -> None:
+        while self._list_stale:
+            self._list_stale = False
+            try:
+                await self.advertise_now()
+            except (Refusal, Unusable) as error:
+                log.warning("devices not advertised", why=str(error))  # the next sweep asks again
+            await asyncio.sleep(ADVERTISE_PAUSE)
+
+    async def advertise_now(self) -> None:
+        """Bring the list of devices up to date; nothing is made anew where nothing has changed."""
+        async with self._listing:  # what was read later must not be overtaken
+            slots = await self.records()
+            now, leaving = time.monotonic(), {record.slot for record in slots if self._ends(record)}
+            self._leaving = {slot: self._leaving.get(slot, now) for slot in leaving}
+            rows, cards = self.core.allocations.all(), self.core.cards
+            gone = finished(rows, self.sight.life)
+            rows = [row for row in rows if row.uid not in gone]
+            owners = {Owner(row.uid, row.container) for row in rows if row.bound}
+            ended = {owner for owner in owners if self.sight.life(owner) is Life.ENDED}
+            # thousands of devices take milliseconds, in which an Allocate would wait
+            counted = [record for record in slots if not self._leaves(record)]
+            lists = await asyncio.to_thread(self._advertiser.lists, cards, rows, counted, ended)
+            if lists is not self._advertised:
+                self._advertised = lists
+                self.on_devices(lists)
+
+    def _ends(self, record: SlotRecord) -> bool:
+        return record.releasing or self.sight.life(Owner(record.owner, record.name)) is Life.ENDED
+
+    def _leaves(self, record: SlotRecord) -> bool:
+        """Tell whether a slot will be free in a moment.
+
+        `PreStartContainer` can wait for that moment; at devices that are not healthy the kubelet fails
+        the next pod for good.
+        """
+        since = self._leaving.get(record.slot)
+        return since is not None and time.monotonic() - since < self.leaving_seconds
 
     # -- what admission, sweep and recovery do
 
@@ -130,8 +195,13 @@ class PodNode(LocalNode):
         """Commit a slot's target, write page and specs, serve its socket; return the names that resolve."""
         record, names = await self.do(self.core.put_in_force, slot)
         await self._attend(record)
+        self.advertise()
         log.info("made", slot=slot, pod=record.label, units=record.target.units, cores=record.target.cores)
         return names
+
+    def busy(self, owner: Owner) -> bool:
+        """Tell whether a container is seen to at the moment."""
+        return self.admission.busy(owner)
 
     async def take_back(self, slot: str) -> None:
         """Strike out what was reserved and never in force."""
@@ -184,12 +254,7 @@ class PodNode(LocalNode):
     async def drain_all(self) -> None:
         """Give back what draining slots no longer use, some at a time; waits while none drains."""
         await self.drain_wanted.wait()
-        self.drain_wanted.clear()
-        left = await self.do(self.core.unsettled)
-        for few in _few(left):
-            await asyncio.gather(*(self.drain(slot) for slot in few))
-        if left:
-            self.drain_wanted.set()
+        await self.drain_unsettled(_AT_ONCE)
 
     async def _remove(self, slot: str) -> None:
         await super()._remove(slot)
@@ -205,16 +270,25 @@ class PodNode(LocalNode):
         self._publish_wanted.set()
 
     def touch(self, slot: str) -> None:
-        """Wake whoever waits for a change of the slot, and for room."""
+        """Wake whoever waits for a change of the slot, and for room; tell the kubelet what is free."""
         super().touch(slot)
         self.admission.room()
+        self.advertise()
 
     # -- by itself
 
     async def reconcile(self) -> None:
-        """Enter what runs and is not known; from then on new slots are made."""
+        """Enter what runs and is not known; from then on new slots are made, and ended ones given back.
+
+        Raises:
+            Fatal: this node is not in the cluster.
+        """
         await self.sight.wait_synced()
         if self.admission.reconciled.is_set():
+            return
+        confirmed = await self.confirmation.done()
+        self.admission.doubt = self.confirmation.why
+        if not confirmed:
             return
         await recover.reconcile(self, self.sight)
         await self.do(self.core.tidy_specs)
@@ -249,7 +323,9 @@ class PodNode(LocalNode):
         if self.admission.reconciled.is_set():
             await self.sweep.tidy()
             await self.do(self.core.tidy_specs)
-        await self.do(self.core.allocations.tidy)
+            await self.do(self.core.tidy_directories)
+        for tidy in (self.core.allocations.tidy, self.core.ledger.tidy):
+            await asyncio.to_thread(tidy)
 
     # -- the API
 

@@ -11,7 +11,7 @@ from gaia_plugin.kube import placement
 from gaia_plugin.kube.pods import Pod
 from gaia_plugin.kube.wishes import Wish
 from gaia_plugin.ledger import CardCapacity
-from gaia_plugin.placement import CardState, Request, Slice, accepts, cards_wanted, place
+from gaia_plugin.placement import CardState, Request, Slice, accepts, cards_wanted, part_of_card, place
 from gaia_plugin.shares import NOTHING, Share
 from gaia_plugin.slots.names import slot_name
 
@@ -70,11 +70,24 @@ def _fit(slices: Sequence[Slice], cards: Sequence[CardState]) -> bool:
 
 
 def maximum(wish: Wish, cards: Sequence[CardCapacity]) -> Share:
-    """Return how far a slot may grow over all its cards: what the pod says, at most the whole cards."""
-    whole = _largest(wish.request, cards)
-    count = cards_wanted(wish.request)
-    most = Share(whole.units * count, whole.cores * count)
-    return most if wish.maximum is None else wish.maximum.least(most)
+    """Return how far a slot may grow over all its cards: what the pod says, at most the whole cards.
+
+    What the pod does not say is what it asks for: quotas count that, and nobody grows beyond a quota
+    unseen. Compute that was not asked for either comes with the memory, as it does in the request.
+    """
+    request, count = wish.request, cards_wanted(wish.request)
+    whole = _largest(request, cards)
+    units = wish.max_units if wish.max_units is not None else request.memory_units
+    cores = wish.max_cores if wish.max_cores is not None else request.cores
+    units = whole.units * count if units is None else min(units, whole.units * count)
+    if cores is None:
+        each = -(-units // count)
+        cores = count * max((part_of_card(each, size) for size in _sizes(request, cards)), default=0)
+    return Share(units, min(cores, whole.cores * count))
+
+
+def _sizes(request: Request, cards: Sequence[CardCapacity]) -> list[int]:
+    return [card.units for card in cards if card.units and accepts(request.models, card.name)]
 
 
 def largest_card(cards: Sequence[CardCapacity]) -> int | None:

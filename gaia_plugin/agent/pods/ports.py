@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from gaia_plugin.agent.pods.identity import Entry
@@ -41,11 +42,23 @@ class Checkpoint(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node's status says of its machine; empty: nothing."""
+
+    runtime: str = ""
+    boot: str = ""
+    machine: str = ""
+
+
 class Server(Protocol):
     """What is asked of the API server and written to it, beside the pods that are watched.
 
     Every method may raise `ApiError`.
     """
+
+    async def facts(self) -> NodeFacts:
+        """Return what this node says of its machine."""
 
     async def uids_now(self) -> set[str]:
         """Return the UIDs of this node's pods, from the server itself and no cache of anybody's."""
@@ -54,4 +67,7 @@ class Server(Protocol):
         """Write where a pod was placed; None where it is another pod, or gone."""
 
     async def evict(self, pod: Pod, sentence: str) -> None:
-        """Say on a pod why it cannot stay, and delete it, if it is still the same."""
+        """Delete a pod, if it is still the same, then say on it why it could not stay."""
+
+    async def tell(self, pod: Pod, reason: str, sentence: str) -> None:
+        """Say something on a pod; a failure is logged, never raised."""

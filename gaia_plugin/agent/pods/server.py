@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from gaia_plugin.agent.pods.ports import NodeFacts
 from gaia_plugin.kube import writes
 from gaia_plugin.kube.client import Api
 from gaia_plugin.kube.errors import NO_ANSWER, ApiError
@@ -56,18 +57,23 @@ class NodeServer:
         return self._kind.keep(written)
 
     async def evict(self, pod: Pod, sentence: str) -> None:
-        """Say on a pod why it cannot stay, and delete it, if it is still the same."""
+        """Delete a pod, if it is still the same, then say on it why it could not stay."""
+        if await writes.delete_pod(self._api, pod):
+            await self.tell(pod, "NoRoom", sentence)
+
+    async def tell(self, pod: Pod, reason: str, sentence: str) -> None:
+        """Say something on a pod; a failure is logged, never raised."""
         await writes.tell(
-            self._api, pod, "NoRoom", sentence,
+            self._api, pod, reason, sentence,
             action="Delete", reporter=f"{self._domain}/{REPORTER}", instance=self._node,
         )  # fmt: skip
-        await writes.delete_pod(self._api, pod)
 
-    async def runtime(self) -> str:
-        """Return what this node says its container runtime is."""
+    async def facts(self) -> NodeFacts:
+        """Return what this node says of its machine."""
         body = await self._api.get(f"/api/v1/nodes/{self._node}")
         try:
-            return _NODE.decode(body).status.info.runtime
+            info = _NODE.decode(body).status.info
+            return NodeFacts(info.runtime, info.boot, info.machine)
         except msgspec.DecodeError as error:
             raise ApiError(NO_ANSWER, "", f"a node that cannot be read: {error}") from error
 
@@ -86,6 +92,8 @@ class _Items(msgspec.Struct, frozen=True):
 
 class _Info(msgspec.Struct, frozen=True):
     runtime: str = msgspec.field(default="", name="containerRuntimeVersion")
+    boot: str = msgspec.field(default="", name="bootID")
+    machine: str = msgspec.field(default="", name="machineID")
 
 
 class _NodeStatus(msgspec.Struct, frozen=True):

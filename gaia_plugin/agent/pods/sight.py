@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Final
 
 from gaia_plugin.agent.pods.identity import Life, Owner
-from gaia_plugin.kube.pods import Pod, container_ended
+from gaia_plugin.kube.pods import CONFIG_HASH, Pod, container_ended
 from gaia_plugin.kube.reflector import Reflector
 from gaia_plugin.kube.replica import Change
 
@@ -29,6 +29,12 @@ class Sight:
         """Tell whether the API server has shown everything once."""
         return self._reflector.synced.is_set()
 
+    @property
+    def trouble(self) -> str:
+        """Return why what is seen may be old; empty while the watch is up."""
+        trouble = self._reflector.trouble
+        return "" if trouble is None else str(trouble)
+
     async def wait_synced(self) -> None:
         """Return when the API server has shown everything once."""
         await self._reflector.synced.wait()
@@ -40,6 +46,19 @@ class Sight:
     def pod(self, uid: str) -> Pod | None:
         """Return a pod by its UID."""
         return self._reflector.store.get(uid)
+
+    def mirror(self, uid: str) -> Pod | None:
+        """Return the mirror of the static pod that its kubelet knows by this UID."""
+        return next((pod for pod in self.pods() if pod.annotations.get(CONFIG_HASH) == uid), None)
+
+    def containers(self, uid: str) -> dict[str, str]:
+        """Return names of a pod's containers by the runtime's IDs, as far as the API server shows them."""
+        pod = self.pod(uid)
+        if pod is None:
+            return {}
+        status = pod.status
+        listed = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+        return {each.container_id.rpartition("/")[2]: each.name for each in listed if each.container_id}
 
     def life(self, owner: Owner) -> Life:
         """Return what is known of a container."""

@@ -39,6 +39,12 @@ class Desk(Protocol):
     async def release_all(self, records: Sequence[SlotRecord]) -> None:
         """Begin the release of exactly these slots."""
 
+    async def take_back(self, slot: str) -> None:
+        """Strike out what was reserved and never in force."""
+
+    def busy(self, owner: Owner) -> bool:
+        """Tell whether a container is seen to at the moment."""
+
     async def forget(self, uids: Iterable[str]) -> None:
         """Forget the allocations of pods that are gone and hold nothing."""
 
@@ -59,6 +65,14 @@ def ended(records: Iterable[SlotRecord], life: Callable[[Owner], Life]) -> list[
         for record in records
         if not (record.releasing or record.reserved) and life(Owner(record.owner, record.name)) is Life.ENDED
     ]
+
+
+def abandoned(
+    records: Iterable[SlotRecord], life: Callable[[Owner], Life], busy: Callable[[Owner], bool]
+) -> list[SlotRecord]:
+    """Return the slots whose making was given up when their pod ended: nothing of them was in force."""
+    owners = ((record, Owner(record.owner, record.name)) for record in records if record.reserved)
+    return [record for record, owner in owners if life(owner) is Life.ENDED and not busy(owner)]
 
 
 def finished(rows: Iterable[Allocation], life: Callable[[Owner], Life]) -> set[str]:
@@ -100,6 +114,9 @@ class Sweep:
         if missing := unseen(records, rows, self.sight.life):
             await self._ask_for(missing)
         await self.desk.release_all(ended(records, self.sight.life))
+        for record in abandoned(records, self.sight.life, self.desk.busy):
+            log.info("its making was not finished", slot=record.slot, pod=record.label)
+            await self.desk.take_back(record.slot)
         await self.desk.forget(finished(rows, self.sight.life))
         self._tell_of_doubles(rows)
 

@@ -51,7 +51,8 @@ class SpecFiles:
             OSError: the directory cannot be written.
         """
         octets = msgspec.json.format(msgspec.json.encode(spec(name, edits, owner, kind=self.kind)))
-        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not self.directory.is_dir():
+            self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         path, aside = self._path(name), self._aside(name)
         try:
             with aside.open("wb") as file:

@@ -46,6 +46,8 @@ PROGRAMS: Final = ("nvidia-smi", "nvidia-debugdump")
 _TAILS: Final = (
     ("usr", "lib", "x86_64-linux-gnu"),
     ("usr", "lib", "aarch64-linux-gnu"),
+    ("usr", "lib", "x86_64-linux-gnu", "nvidia", "current"),
+    ("usr", "lib", "aarch64-linux-gnu", "nvidia", "current"),
     ("usr", "lib64"),
     ("usr", "lib"),
 )

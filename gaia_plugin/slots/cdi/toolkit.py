@@ -28,6 +28,9 @@ KIND: Final = "nvidia.com/gpu"
 DIRECTORIES: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where runtimes look by default; of two specs the one in the later directory counts."""
 
+MARK: Final = "nvidia"
+"""What the names of the toolkit's files have in them."""
+
 _SUFFIXES: Final = (".json", ".yaml")
 _COMPAT_HOOK: Final = "enable-cuda-compat"
 _CACHE_HOOK: Final = "update-ldcache"
@@ -49,7 +52,7 @@ def find(directories: Iterable[Path] = DIRECTORIES) -> Path | None:
         except OSError:
             continue
         for entry in entries:
-            if "nvidia" in entry.name and read(entry).kind == KIND:
+            if MARK in entry.name and read(entry).kind == KIND:
                 found = entry
     return found
 

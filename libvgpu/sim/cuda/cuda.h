@@ -17,6 +17,11 @@
 /* a second exported name for a function of this file with the same parameters */
 #define SAME(name, function)                                                                                 \
     extern __typeof__(function) name __attribute__((alias(#function), visibility("default")))
+/* the per-thread name of a call with a stream, which takes 0 for the calling thread's own; THREADS(stream)
+ * among the arguments says so */
+#define PER_THREAD(name, parameters, arguments)                                                              \
+    ENTRY name##_ptsz parameters { return name arguments; }
+#define THREADS(stream) ((stream) ? (stream) : (CUstream)2)
 
 typedef int CUresult;
 typedef int CUdevice;
@@ -202,10 +207,12 @@ struct sim_stream {
     _Atomic uint64_t end; /* position (timeline.h) at which its last kernel ends */
 };
 
-/* Resolve a stream handle, the special ones (0, 1, 2) included; NULL with 400 for others. */
+/* Resolve a stream handle; 0 and 1 are the default stream of the context's card, 2 is the calling thread's
+ * own there. NULL with 400 for what is none. */
 CUresult sim_stream_of(CUstream handle, struct sim_context *context, struct sim_stream **out);
 void sim_streams_forget(void);
-/* The position up to which the stream's work reaches; the default stream waits for all others. */
+/* The position up to which the stream's work reaches. The default stream waits for all others, and those
+ * that are not made to run beside it, each thread's own among them, wait for it. */
 uint64_t sim_stream_end(const struct sim_stream *stream, unsigned card);
 static inline unsigned sim_stream_card(const struct sim_stream *stream, const struct sim_context *current) {
     return stream->context ? stream->context->card : current->card;

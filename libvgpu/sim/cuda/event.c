@@ -122,9 +122,9 @@ ENTRY cuEventRecordWithFlags(CUevent e, CUstream handle, unsigned flags) {
     sim_card_unlock(t);
     return CUDA_SUCCESS;
 }
-SAME(cuEventRecordWithFlags_ptsz, cuEventRecordWithFlags);
+PER_THREAD(cuEventRecordWithFlags, (CUevent e, CUstream s, unsigned flags), (e, THREADS(s), flags))
 ENTRY cuEventRecord(CUevent e, CUstream handle) { return cuEventRecordWithFlags(e, handle, 0); }
-SAME(cuEventRecord_ptsz, cuEventRecord);
+PER_THREAD(cuEventRecord, (CUevent e, CUstream s), (e, THREADS(s)))
 
 /* Tell whether the event is reached; if so, its time is known afterwards. */
 static bool reached(struct sim_event *e) {
@@ -193,4 +193,4 @@ ENTRY cuStreamWaitEvent(CUstream handle, CUevent e, unsigned flags) {
     }
     return CUDA_SUCCESS;
 }
-SAME(cuStreamWaitEvent_ptsz, cuStreamWaitEvent);
+PER_THREAD(cuStreamWaitEvent, (CUstream s, CUevent e, unsigned flags), (THREADS(s), e, flags))

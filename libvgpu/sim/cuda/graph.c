@@ -53,9 +53,9 @@ ENTRY cuStreamBeginCapture_v2(CUstream handle, int mode) {
         atomic_fetch_add(&global_captures, 1);
     return CUDA_SUCCESS;
 }
-SAME(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture_v2);
+PER_THREAD(cuStreamBeginCapture_v2, (CUstream s, int mode), (THREADS(s), mode))
 ENTRY cuStreamBeginCapture(CUstream handle) { return cuStreamBeginCapture_v2(handle, 0); }
-SAME(cuStreamBeginCapture_ptsz, cuStreamBeginCapture);
+PER_THREAD(cuStreamBeginCapture, (CUstream s), (THREADS(s)))
 
 ENTRY cuStreamEndCapture(CUstream handle, CUgraph *out) {
     struct sim_stream *s;
@@ -73,7 +73,7 @@ ENTRY cuStreamEndCapture(CUstream handle, CUgraph *out) {
         atomic_fetch_sub(&global_captures, 1);
     return CUDA_SUCCESS;
 }
-SAME(cuStreamEndCapture_ptsz, cuStreamEndCapture);
+PER_THREAD(cuStreamEndCapture, (CUstream s, CUgraph *out), (THREADS(s), out))
 
 ENTRY cuStreamIsCapturing(CUstream handle, int *status) {
     struct sim_stream *s;
@@ -85,7 +85,7 @@ ENTRY cuStreamIsCapturing(CUstream handle, int *status) {
     *status = s->capture;
     return CUDA_SUCCESS;
 }
-SAME(cuStreamIsCapturing_ptsz, cuStreamIsCapturing);
+PER_THREAD(cuStreamIsCapturing, (CUstream s, int *status), (THREADS(s), status))
 
 ENTRY cuStreamGetCaptureInfo_v2(CUstream handle, int *status, uint64_t *id, CUgraph *graph,
                                 const void ***deps, size_t *count) {
@@ -106,18 +106,23 @@ ENTRY cuStreamGetCaptureInfo_v2(CUstream handle, int *status, uint64_t *id, CUgr
         *count = 0;
     return CUDA_SUCCESS;
 }
-SAME(cuStreamGetCaptureInfo_v2_ptsz, cuStreamGetCaptureInfo_v2);
+PER_THREAD(cuStreamGetCaptureInfo_v2,
+           (CUstream s, int *status, uint64_t *id, CUgraph *graph, const void ***deps, size_t *count),
+           (THREADS(s), status, id, graph, deps, count))
 ENTRY cuStreamGetCaptureInfo_v3(CUstream handle, int *status, uint64_t *id, CUgraph *graph,
                                 const void ***deps, const void **edges, size_t *count) {
     if (edges)
         *edges = NULL;
     return cuStreamGetCaptureInfo_v2(handle, status, id, graph, deps, count);
 }
-SAME(cuStreamGetCaptureInfo_v3_ptsz, cuStreamGetCaptureInfo_v3);
+PER_THREAD(cuStreamGetCaptureInfo_v3,
+           (CUstream s, int *status, uint64_t *id, CUgraph *graph, const void ***deps, const void **edges,
+            size_t *count),
+           (THREADS(s), status, id, graph, deps, edges, count))
 ENTRY cuStreamGetCaptureInfo(CUstream handle, int *status, uint64_t *id) {
     return cuStreamGetCaptureInfo_v2(handle, status, id, NULL, NULL, NULL);
 }
-SAME(cuStreamGetCaptureInfo_ptsz, cuStreamGetCaptureInfo);
+PER_THREAD(cuStreamGetCaptureInfo, (CUstream s, int *status, uint64_t *id), (THREADS(s), status, id))
 
 ENTRY cuThreadExchangeStreamCaptureMode(int *mode) {
     READY();
@@ -237,4 +242,4 @@ ENTRY cuGraphLaunch(CUgraph e, CUstream handle) {
     READY();
     return valid(e) ? sim_launch_graph(handle, e) : CUDA_ERROR_INVALID_VALUE;
 }
-SAME(cuGraphLaunch_ptsz, cuGraphLaunch);
+PER_THREAD(cuGraphLaunch, (CUgraph e, CUstream s), (e, THREADS(s)))

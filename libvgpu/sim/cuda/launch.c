@@ -50,13 +50,19 @@ ENTRY cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, u
                      unsigned shared, CUstream s, void **parameters, void **extra) {
     return grid(f, s, x, y, z, bx, by, bz);
 }
-SAME(cuLaunchKernel_ptsz, cuLaunchKernel);
+PER_THREAD(cuLaunchKernel,
+           (void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+            unsigned shared, CUstream s, void **parameters, void **extra),
+           (f, x, y, z, bx, by, bz, shared, THREADS(s), parameters, extra))
 
 ENTRY cuLaunchCooperativeKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by,
                                 unsigned bz, unsigned shared, CUstream s, void **parameters) {
     return grid(f, s, x, y, z, bx, by, bz);
 }
-SAME(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel);
+PER_THREAD(cuLaunchCooperativeKernel,
+           (void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+            unsigned shared, CUstream s, void **parameters),
+           (f, x, y, z, bx, by, bz, shared, THREADS(s), parameters))
 
 struct launch {
     unsigned grid[3], block[3], shared;
@@ -69,7 +75,14 @@ ENTRY cuLaunchKernelEx(const struct launch *l, void *f, void **parameters, void 
         return CUDA_ERROR_INVALID_VALUE;
     return grid(f, l->stream, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2]);
 }
-SAME(cuLaunchKernelEx_ptsz, cuLaunchKernelEx);
+ENTRY cuLaunchKernelEx_ptsz(const struct launch *l, void *f, void **parameters, void **extra) {
+    READY();
+    if (!l)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct launch own = *l;
+    own.stream = THREADS(l->stream);
+    return cuLaunchKernelEx(&own, f, parameters, extra);
+}
 
 /* CUDA_LAUNCH_PARAMS: as above with the function in front */
 struct multi {

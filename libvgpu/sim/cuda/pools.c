@@ -166,7 +166,7 @@ ENTRY cuMemAllocAsync(CUdeviceptr *out, size_t n, CUstream stream) {
     CURRENT(c);
     return take(out, n, NULL, c, stream);
 }
-SAME(cuMemAllocAsync_ptsz, cuMemAllocAsync);
+PER_THREAD(cuMemAllocAsync, (CUdeviceptr * out, size_t n, CUstream s), (out, n, THREADS(s)))
 
 ENTRY cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t n, CUmemoryPool pool, CUstream stream) {
     CURRENT(c);
@@ -174,7 +174,8 @@ ENTRY cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t n, CUmemoryPool pool, CUs
         return CUDA_ERROR_INVALID_VALUE;
     return take(out, n, pool, c, stream);
 }
-SAME(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync);
+PER_THREAD(cuMemAllocFromPoolAsync, (CUdeviceptr * out, size_t n, CUmemoryPool pool, CUstream s),
+           (out, n, pool, THREADS(s)))
 
 struct pool_properties {
     int type, handle_types;

@@ -3,16 +3,33 @@
 #include <stdlib.h>
 
 #define STREAM_MAGIC UINT64_C(0x53747265616d2121)
+#define NON_BLOCKING 1 /* it does not wait for the default stream */
 
-static struct sim_stream standard; /* the default streams, whichever context is current */
+/* the default streams, whichever context is current: everybody's, and each thread's own */
+static struct sim_stream standard[SIM_CARDS];
+static __thread struct {
+    unsigned epoch;
+    struct sim_stream stream[SIM_CARDS];
+} own;
 static _Atomic uint64_t next_id = 16;
 
-void sim_streams_forget(void) { memset(&standard, 0, sizeof standard); }
+void sim_streams_forget(void) { memset(standard, 0, sizeof standard); }
+
+static struct sim_stream *own_stream(unsigned card) {
+    if (unlikely(own.epoch != sim_epoch)) {
+        memset(&own, 0, sizeof own);
+        own.epoch = sim_epoch;
+    }
+    return &own.stream[card];
+}
+
+static bool is_standard(const struct sim_stream *s) { return s >= standard && s < standard + SIM_CARDS; }
 
 CUresult sim_stream_of(CUstream handle, struct sim_context *c, struct sim_stream **out) {
     *out = NULL;
     if ((uintptr_t)handle <= 2) {
-        *out = &standard;
+        unsigned card = c ? c->card : 0;
+        *out = (uintptr_t)handle == 2 ? own_stream(card) : &standard[card];
         return CUDA_SUCCESS;
     }
     if ((uintptr_t)handle % 16 || handle->magic != STREAM_MAGIC)
@@ -43,7 +60,7 @@ ENTRY cuStreamCreate(CUstream *out, unsigned flags) { return cuStreamCreateWithP
 ENTRY cuStreamDestroy_v2(CUstream handle) {
     READY();
     struct sim_stream *s;
-    if (sim_stream_of(handle, NULL, &s) || s == &standard)
+    if ((uintptr_t)handle <= 2 || sim_stream_of(handle, NULL, &s))
         return CUDA_ERROR_INVALID_HANDLE;
     s->magic = 0;
     free(s);
@@ -51,10 +68,11 @@ ENTRY cuStreamDestroy_v2(CUstream handle) {
 }
 
 uint64_t sim_stream_end(const struct sim_stream *s, unsigned card) {
-    /* the default stream waits for all others */
-    return s == &standard
-               ? atomic_load_explicit(&sim_here->process->card[card].submitted, memory_order_relaxed)
-               : atomic_load_explicit(&s->end, memory_order_relaxed);
+    if (is_standard(s))
+        return atomic_load_explicit(&sim_here->process->card[card].submitted, memory_order_relaxed);
+    uint64_t end = atomic_load_explicit(&s->end, memory_order_relaxed);
+    uint64_t before = atomic_load_explicit(&standard[card].end, memory_order_relaxed);
+    return s->flags & NON_BLOCKING || end > before ? end : before;
 }
 
 /* what a call does that returns when the stream's work is done */
@@ -72,7 +90,7 @@ ENTRY cuStreamSynchronize(CUstream handle) {
     sim_pools_synchronised();
     return CUDA_SUCCESS;
 }
-SAME(cuStreamSynchronize_ptsz, cuStreamSynchronize);
+PER_THREAD(cuStreamSynchronize, (CUstream s), (THREADS(s)))
 
 ENTRY cuCtxSynchronize(void) {
     CURRENT(c);
@@ -80,7 +98,7 @@ ENTRY cuCtxSynchronize(void) {
     CUresult forbidden = sim_capture_forbids();
     if (forbidden)
         return forbidden;
-    sim_await(sim_here->process, c->card, sim_stream_end(&standard, c->card));
+    sim_await(sim_here->process, c->card, sim_stream_end(&standard[c->card], c->card));
     sim_pools_synchronised();
     return CUDA_SUCCESS;
 }
@@ -95,7 +113,7 @@ ENTRY cuStreamQuery(CUstream handle) {
     bool done = sim_reached(sim_here->process, card, sim_stream_end(s, card));
     return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
-SAME(cuStreamQuery_ptsz, cuStreamQuery);
+PER_THREAD(cuStreamQuery, (CUstream s), (THREADS(s)))
 
 #define GETTER(name, type, value)                                                                            \
     ENTRY name(CUstream handle, type *out) {                                                                 \
@@ -105,19 +123,19 @@ SAME(cuStreamQuery_ptsz, cuStreamQuery);
         *out = value;                                                                                        \
         return CUDA_SUCCESS;                                                                                 \
     }                                                                                                        \
-    SAME(name##_ptsz, name)
-GETTER(cuStreamGetFlags, unsigned, s->flags);
-GETTER(cuStreamGetPriority, int, s->priority);
-GETTER(cuStreamGetId, unsigned long long, s->id ? s->id : (uintptr_t)handle);
-GETTER(cuStreamGetDevice, CUdevice, s->context ? s->context->device : context_->device);
-GETTER(cuStreamGetCtx, CUcontext, s->context ? s->context : context_);
+    PER_THREAD(name, (CUstream s, type * out), (THREADS(s), out))
+GETTER(cuStreamGetFlags, unsigned, s->flags)
+GETTER(cuStreamGetPriority, int, s->priority)
+GETTER(cuStreamGetId, unsigned long long, s->id ? s->id : (uintptr_t)handle)
+GETTER(cuStreamGetDevice, CUdevice, s->context ? s->context->device : context_->device)
+GETTER(cuStreamGetCtx, CUcontext, s->context ? s->context : context_)
 
 ENTRY cuStreamGetCtx_v2(CUstream handle, CUcontext *out, void **green) {
     if (green)
         *green = NULL;
     return cuStreamGetCtx(handle, out);
 }
-SAME(cuStreamGetCtx_v2_ptsz, cuStreamGetCtx_v2);
+PER_THREAD(cuStreamGetCtx_v2, (CUstream s, CUcontext *out, void **green), (THREADS(s), out, green))
 
 ENTRY cuStreamAttachMemAsync(CUstream handle, CUdeviceptr at, size_t n, unsigned flags) {
     STREAM(s, handle);
@@ -137,7 +155,8 @@ ENTRY cuLaunchHostFunc(CUstream handle, void (*function)(void *), void *argument
     function(argument);
     return CUDA_SUCCESS;
 }
-SAME(cuLaunchHostFunc_ptsz, cuLaunchHostFunc);
+PER_THREAD(cuLaunchHostFunc, (CUstream s, void (*function)(void *), void *argument),
+           (THREADS(s), function, argument))
 
 ENTRY cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, void *), void *argument,
                           unsigned flags) {
@@ -148,4 +167,6 @@ ENTRY cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, 
     function(handle, CUDA_SUCCESS, argument);
     return CUDA_SUCCESS;
 }
-SAME(cuStreamAddCallback_ptsz, cuStreamAddCallback);
+PER_THREAD(cuStreamAddCallback,
+           (CUstream s, void (*function)(CUstream, CUresult, void *), void *argument, unsigned flags),
+           (THREADS(s), function, argument, flags))

@@ -6,6 +6,7 @@ import asyncio
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -76,6 +77,10 @@ class UsagePage:
         assert start is not None
         on_card = base + numbers["usage.process.card"] + card * numbers["usage.process.card.bytes"]
         with open(self._path, "r+b") as page:
+            page.seek(numbers["usage.high_water"])
+            (highest,) = struct.unpack("=Q", page.read(8))
+            page.seek(numbers["usage.high_water"])
+            page.write(struct.pack("=Q", max(highest, place + 1)))
             for name, value in words.items():
                 page.seek(on_card + numbers[f"usage.process.card.{name}"])
                 page.write(struct.pack("=Q", value))
@@ -167,5 +172,18 @@ def until() -> Callable[[Callable[[], Any]], Any]:
                 if outcome:
                     return
                 await asyncio.sleep(0.01)
+
+    return wait
+
+
+@pytest.fixture
+def polled() -> Callable[[Callable[[], object]], None]:
+    """Return a function that waits until something is so."""
+
+    def wait(so: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 30.0
+        while not so():
+            assert time.monotonic() < deadline, "it never came"
+            time.sleep(0.01)
 
     return wait

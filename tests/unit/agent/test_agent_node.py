@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from gaia_plugin.agent import loops
+from gaia_plugin.agent.core import BEAT_EVERY
 from gaia_plugin.api.models import NewSlot, Owner, Resize
 from gaia_plugin.errors import Code, Refusal
 from gaia_plugin.units import GIB, MIB
@@ -431,11 +434,14 @@ async def test_sharing_leaves_a_sign_of_life_and_repairs_a_page(machine: Any) ->
     made = await machine.node.make(wish(compute="elastic"))
     limits = Path(made.directory) / "limits"
     at = layout()["limits.heartbeat_ns"]
+    core, now = machine.node.core, time.monotonic()
+    core._clock = lambda: now
     with LimitsPage(limits) as page:
         before = page.load(at)
         await loops.share(machine.node)
         assert page.load(at) > before
     limits.write_bytes(b"")
+    now += BEAT_EVERY
     await loops.share(machine.node)
     assert machine.limit("alice", made.slot.cards[0].uuid) == 16
 
@@ -459,3 +465,13 @@ async def test_compute_that_no_card_has_is_refused_in_words(machine: Any, cores:
         await machine.node.resize("alice", Resize(cores=cores), None)
     assert refused.value.code in (Code.INVALID_AMOUNT, Code.OVER_MAXIMUM)
     assert (await machine.node.slot("alice")).granted.cores == 25
+
+
+async def test_drains_that_meet_say_once_that_a_slot_is_gone(machine: Any) -> None:
+    await machine.node.make(wish())
+    with structlog.testing.capture_logs() as said:
+        await asyncio.gather(machine.node.release("alice"), *(machine.node.drain("alice") for _ in range(4)))
+    events = [each["event"] for each in said]
+    assert events.count("removed") == 1
+    assert "not removed" not in events
+    assert machine.node.core.ledger.slots() == []

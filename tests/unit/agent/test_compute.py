@@ -501,3 +501,32 @@ def test_a_damaged_limits_page_ends_nothing(bench: Any) -> None:
     here.directories._forget("a")
     here.step(5, a=FULL, b=FULL)
     assert here.rate("b") > 20 * CORE
+
+
+def test_who_rests_is_read_and_nothing_else_until_a_word_of_theirs_changes(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = bench(slot("a", 40, "elastic"), slot("b", 60, "elastic"), slot("c", 10, cards=(OTHER,)))
+    here.step(10, a=FULL, b=FULL)
+    here.step(10)
+    worked_out: list[str] = []
+    real = Compute._card
+
+    def card(self: Compute, uuid: str, *rest: Any) -> Any:
+        worked_out.append(uuid)
+        return real(self, uuid, *rest)
+
+    monkeypatch.setattr(Compute, "_card", card)
+    here.step(10)
+    assert worked_out == []
+    here.step(1, b=(30.0, 70.0))
+    assert worked_out == [CARD]
+    assert here.time("b").limit == 1000
+    assert here.time("a").limit == 400
+    here.now += 60.0  # a step that comes late
+    here.step(1)
+    here.step(10)
+    worked_out.clear()
+    here.records["a"] = replace(here.records["a"], maximum=Share(94, 40))
+    here.step(1)
+    assert worked_out == [CARD]

@@ -289,7 +289,7 @@ def test_a_resize_of_a_slot_that_is_gone_is_a_sentence_and_changes_nothing(place
     before = place.client.slots()
     done = place.gaia("resize", name, "--memory", "2GiB")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == f"gaia: There is no slot {name!r}. `gaia slots` lists those there are.\n"
+    assert done.stderr == f"gaia: There is no slot {name!r}. `gaia slots` lists root--other.\n"
     for resize in (lambda: place.client.resize(name, memory="2GiB"), lambda: own.resize(memory="2GiB")):
         with pytest.raises(Refusal) as refused:
             resize()

@@ -127,6 +127,14 @@ def test_no_list_of_processes_is_not_an_empty_one(fake: Fake, answer: int, outco
         assert refused.value.code is outcome
 
 
+def test_a_driver_without_events_says_so_and_does_not_wait(fake: Fake) -> None:
+    with Nvml(fake().directory) as nvml:
+        for _ in range(2):
+            with pytest.raises(Refusal, match="does not tell of faults") as caught:
+                nvml.xid(1000.0)
+            assert caught.value.code is Code.UNAVAILABLE
+
+
 def test_an_unknown_uuid_is_refused(fake: Fake) -> None:
     with Nvml(fake().directory) as nvml:
         for question in (nvml.memory_used, nvml.processes):

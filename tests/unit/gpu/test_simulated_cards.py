@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from gaia_plugin.gpu import Level, Tie
+from gaia_plugin.errors import Refusal
+from gaia_plugin.gpu import Level, Tie, Xid
 from gaia_plugin.gpu.nvml import Nvml
 from gaia_plugin.placement import CardState, Request, place
 from gaia_plugin.shares import Share
+from gaia_plugin.sim import Simulation
 from gaia_plugin.units import GIB, MIB
 
 LINKED = """
@@ -107,3 +109,34 @@ def test_cards_on_a_simulated_nvswitch_are_all_linked(simulated: Simulated) -> N
         uuids = [card.uuid for card in nvml.cards()]
     assert topology.groups(Level.NVLINK, uuids) == (tuple(sorted(uuids)),)
     assert topology.tie(uuids[0], uuids[3]) == Tie(Level.NVLINK, 12)
+
+
+def test_faults_of_simulated_cards_are_told_once_each_with_their_card(simulated: Simulated) -> None:
+    directory = simulated("cards = 2")
+    with Nvml(directory) as nvml:
+        first, second = (card.uuid for card in nvml.cards())
+        simulation = Simulation(directory)
+        simulation.xid(0, 79)  # nobody listened yet
+        assert nvml.xid(0.0) is None
+        for code in (13, 48, 31):
+            simulation.xid(1, code)
+        simulation.xid(0, 74)
+        found = {nvml.xid(10.0) for _ in range(4)}
+        assert found == {Xid(first, 74), Xid(second, 13), Xid(second, 48), Xid(second, 31)}
+        assert nvml.xid(0.0) is None
+        with pytest.raises(ValueError, match="no card 2"):
+            simulation.xid(2, 79)
+
+
+def test_a_driver_that_fails_to_tell_is_listened_to_anew(simulated: Simulated) -> None:
+    directory = simulated("cards = 1")
+    with Nvml(directory) as nvml:
+        (card,) = nvml.cards()
+        assert nvml.xid(0.0) is None
+        simulation = Simulation(directory)
+        simulation.fail("nvml", 999)
+        with pytest.raises(Refusal, match="does not tell of faults"):
+            nvml.xid(0.0)
+        assert nvml.xid(0.0) is None
+        simulation.xid(0, 79)
+        assert nvml.xid(10.0) == Xid(card.uuid, 79)

@@ -119,3 +119,12 @@ def test_what_an_adopted_slot_lacks_is_completed(tmp_path: Path, ledger: Ledger)
     ledger.close()
     with Ledger(tmp_path / "l") as again:
         assert again.slots() == [amended]
+
+
+def test_what_is_being_made_cannot_be_resized(ledger: Ledger) -> None:
+    reserve(ledger)
+    for change in (ledger.resize, ledger.hold):
+        with pytest.raises(Refusal) as refused:
+            change("s", {A: Share(8, 10)})
+        assert refused.value.code is Code.UNAVAILABLE
+    assert ledger.commit("s").target == SMALL

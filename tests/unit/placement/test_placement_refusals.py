@@ -19,7 +19,8 @@ TABLE: list[Row] = [
         Request(32),
         BUSY,
         Code.CARD_FULL,
-        "No card has 8 GiB and 34 % compute free now: the largest free slice is 5 GiB and 40 % compute. "
+        "No card has 8 GiB and 34 % compute (compute that comes with the memory) free now: "
+        "the largest free slice is 5 GiB and 40 % compute. "
         "You can have up to 5 GiB and 21 % compute now.",
         (20, 21),
     ),
@@ -35,7 +36,8 @@ TABLE: list[Row] = [
         Request(48),
         [card("a", (70, 40))],
         Code.CARD_FULL,
-        "No card has 12 GiB and 51 % compute free now: the largest free slice is 17.5 GiB and 40 % compute. "
+        "No card has 12 GiB and 51 % compute (compute that comes with the memory) free now: "
+        "the largest free slice is 17.5 GiB and 40 % compute. "
         "You can have up to 9.5 GiB and 40 % compute now. "
         "With less compute you can have 12 GiB and 40 % compute.",
         (38, 40),
@@ -44,7 +46,7 @@ TABLE: list[Row] = [
         Request(32),
         FULL,
         Code.CARD_FULL,
-        "No card has 8 GiB and 34 % compute free now. "
+        "No card has 8 GiB and 34 % compute (compute that comes with the memory) free now. "
         "Nothing is free right now; try again when somebody has stopped a server or made a slice smaller.",
         None,
     ),
@@ -81,8 +83,8 @@ TABLE: list[Row] = [
         Request(32, None, 2),
         BUSY,
         Code.CARD_FULL,
-        "There are not 2 cards with 4 GiB and 17 % compute each free now: "
-        "the largest free slice is 5 GiB and 40 % compute. "
+        "There are not 2 cards with 4 GiB and 17 % compute (compute that comes with the memory) "
+        "each free now: the largest free slice is 5 GiB and 40 % compute. "
         "You can have up to 7 GiB and 30 % compute in total, over 2 cards now.",
         (28, 30),
     ),

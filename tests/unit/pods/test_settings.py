@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gaia_plugin.agent.settings import read_settings
+from gaia_plugin.agent.settings import AgentSettings, read_settings
 from gaia_plugin.errors import Unusable
 
 
@@ -53,3 +53,9 @@ def test_a_missing_node_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GAIA_NODE_NAME", raising=False)
     with pytest.raises(Unusable, match="GAIA_NODE_NAME is not set"):
         read_settings()
+
+
+def test_every_setting_is_explained() -> None:
+    text = (Path(__file__).parents[3] / "docs/how-to/kubernetes-node.md").read_text()
+    missing = [name for name in AgentSettings.model_fields if f"GAIA_{name.upper()}`" not in text]
+    assert missing == []

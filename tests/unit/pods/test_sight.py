@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gaia_plugin.agent.pods.identity import Life, Owner
+from gaia_plugin.agent.pods.ports import NodeFacts
 from gaia_plugin.agent.pods.publish import Publisher
 from gaia_plugin.agent.pods.sight import Sight
 from gaia_plugin.kube.errors import ApiError
@@ -89,6 +90,9 @@ class Server:
         self.faults: list[ApiError | None] = []
         self.written: list[str] = []
 
+    async def facts(self) -> NodeFacts:
+        raise AssertionError
+
     async def uids_now(self) -> set[str]:
         return set()
 
@@ -103,6 +107,9 @@ class Server:
         return msgspec.structs.replace(pod, metadata=metadata)
 
     async def evict(self, pod: Pod, sentence: str) -> None:
+        raise AssertionError
+
+    async def tell(self, pod: Pod, reason: str, sentence: str) -> None:
         raise AssertionError
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gaia_plugin.agent.pods.identity import Life, Owner
-from gaia_plugin.agent.pods.sweep import ended, finished, unseen
+from gaia_plugin.agent.pods.sweep import abandoned, ended, finished, unseen
 from gaia_plugin.ledger import SliceRecord, SlotRecord
 from gaia_plugin.ledger.allocations import Allocation
 from gaia_plugin.shares import NOTHING, Share
@@ -53,3 +53,12 @@ def test_what_is_not_seen_is_asked_for() -> None:
 
     assert unseen([record("a"), record("c")], [row("b"), row("", "", 1)], life) == {"a", "b"}
     assert unseen([replace(record("a"), releasing=True)], [], life) == set()
+
+
+@pytest.mark.parametrize(
+    ("life", "busy", "struck"),
+    [(Life.ENDED, False, 1), (Life.ENDED, True, 0), (Life.LIVING, False, 0), (Life.UNKNOWN, False, 0)],
+)
+def test_what_was_never_in_force_is_struck_out_after_its_pod(life: Life, busy: bool, struck: int) -> None:
+    making = replace(record("b"), slices=(SliceRecord("GPU-0", SHARE, NOTHING, SHARE),))
+    assert len(abandoned([record("a"), making], lambda _: life, lambda _: busy)) == struck

@@ -3,110 +3,151 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gaia_plugin.slots.members import ContainerMembers, LocalMembers
+from gaia_plugin.slots.members import LOOK_EVERY, ContainerMembers, LocalMembers
 from gaia_plugin.slots.names import slot_name
 from gaia_plugin.slots.processes import start_time
 
 UID = "5f0c3e6a-7c1d-4f0e-9a53-0d7c4c1f2b11"
 OTHER = "0a1b2c3d-1111-4222-8333-444455556666"
+NOTEBOOK, SIDECAR = "ab" * 32, "cd" * 32
+SLOT = slot_name(UID, "notebook")
+ELSEWHERE = "0::/system.slice/sshd.service\n"
 CGROUPS = {
-    "cgroupfs, v1": "5:memory:/kubepods/burstable/pod{uid}/01\n4:cpu:/kubepods/burstable/pod{uid}/01\n",
-    "systemd, v2": "0::/kubepods.slice/kubepods-pod{uid_}.slice/cri-containerd-0123abcd.scope\n",
-    "seen from a cgroup namespace": "0::/../../kubepods-pod{uid_}.slice/crio-0123abcd.scope\n",
+    "cgroupfs, v1": "5:memory:/kubepods/burstable/pod{uid}/{id}\n4:cpu:/kubepods/burstable/pod{uid}/{id}\n",
+    "systemd, v2": "0::/kubepods.slice/kubepods-pod{uid_}.slice/cri-containerd-{id}.scope\n",
+    "seen from a cgroup namespace": "0::/../../kubepods-besteffort-pod{uid_}.slice/crio-{id}.scope\n",
+    "below the container's own": "0::/kubepods/pod{uid}/{id}/init.scope\n",
 }
+
+
+def in_container(container: str, kind: str = "systemd, v2", uid: str = UID) -> str:
+    return CGROUPS[kind].format(uid=uid, uid_=uid.replace("-", "_"), id=container)
 
 
 class Proc:
     """A /proc of our own making."""
 
-    def __init__(self, root: Path, slots: Path) -> None:
-        self.root, self.slots = root, slots
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir()
 
-    def add(self, host: int, inner: int, start: int, cgroup: str, slot: str | None = None) -> None:
+    def add(self, host: int, inner: int, start: int, cgroup: str) -> None:
         place = self.root / str(host)
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(exist_ok=True)
         numbers = ["0"] * 40
         numbers[17], numbers[19] = "1", str(start)
         (place / "stat").write_text(f"{host} (a) b) S {' '.join(numbers[1:])}")
         (place / "status").write_text(f"Name:\tpython\nNSpid:\t{host}\t{inner}\n")
         (place / "cgroup").write_text(cgroup)
-        mount = place / "root" / "run" / "gaia"
-        if slot is not None and not mount.is_symlink():
-            mount.parent.mkdir(parents=True, exist_ok=True)
-            mount.symlink_to(self.slots / slot)
 
     def end(self, host: int) -> None:
-        for name in ("stat", "status", "cgroup"):
-            (self.root / str(host) / name).unlink()
+        shutil.rmtree(self.root / str(host))
 
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Proc:
-    return Proc(tmp_path / "proc", tmp_path / "slots")
+    return Proc(tmp_path / "proc")
+
+
+class Kubelet:
+    """What the API server shows of the pod's containers, and a clock."""
+
+    def __init__(self) -> None:
+        self.names = {NOTEBOOK: "notebook", SIDECAR: "sidecar"}
+        self.now = 0.0
+
+    def __call__(self, uid: str) -> dict[str, str]:
+        return self.names if uid == UID else {}
+
+    def clock(self) -> float:
+        return self.now
 
 
 @pytest.fixture
-def members(proc: Proc) -> ContainerMembers:
-    proc.root.mkdir()
-    for container in ("notebook", "sidecar"):
-        (proc.slots / slot_name(UID, container)).mkdir(parents=True)
-    times = iter(range(1000))
-    return ContainerMembers(proc.slots, proc.root, clock=lambda: float(next(times)))
+def kubelet() -> Kubelet:
+    return Kubelet()
+
+
+@pytest.fixture
+def members(tmp_path: Path, proc: Proc, kubelet: Kubelet) -> ContainerMembers:
+    return ContainerMembers(tmp_path / "slots", kubelet, proc.root, kubelet.clock)
 
 
 @pytest.mark.parametrize("kind", CGROUPS)
-def test_cgroup_tells_the_pod(proc: Proc, members: ContainerMembers, kind: str) -> None:
-    text = CGROUPS[kind]
-    proc.add(4711, 7, 900, text.format(uid=UID, uid_=UID.replace("-", "_")), slot_name(UID, "notebook"))
-    assert members.host_pid(slot_name(UID, "notebook"), 7, 900) == 4711
-    assert members.contains(slot_name(UID, "notebook"), 4711)
+def test_cgroup_tells_pod_and_container(proc: Proc, members: ContainerMembers, kind: str) -> None:
+    proc.add(4711, 7, 900, in_container(NOTEBOOK, kind))
+    assert members.host_pid(SLOT, 7, 900) == 4711
+    assert members.contains(SLOT, 4711)
+    assert not members.contains(slot_name(UID, "sidecar"), 4711)
     assert not members.contains(slot_name(OTHER, "notebook"), 4711)
 
 
-def test_containers_of_a_pod_are_told_apart_by_their_slot_directory(
-    proc: Proc, members: ContainerMembers
-) -> None:
-    cgroup = CGROUPS["systemd, v2"].format(uid_=UID.replace("-", "_"))
-    for host, container in ((100, "notebook"), (200, "sidecar")):
-        proc.add(host, 1, 900, cgroup, slot_name(UID, container))
-    assert members.host_pid(slot_name(UID, "notebook"), 1, 900) == 100
+def test_containers_of_a_pod_are_told_apart(proc: Proc, members: ContainerMembers) -> None:
+    proc.add(100, 1, 900, in_container(NOTEBOOK))
+    proc.add(200, 1, 900, in_container(SIDECAR))
+    assert members.host_pid(SLOT, 1, 900) == 100
     assert members.host_pid(slot_name(UID, "sidecar"), 1, 900) == 200
 
 
-def test_process_that_left_its_root_still_counts(proc: Proc, members: ContainerMembers) -> None:
-    proc.add(100, 1, 900, CGROUPS["systemd, v2"].format(uid_=UID.replace("-", "_")))
-    assert members.contains(slot_name(UID, "notebook"), 100)
+def test_process_whose_container_is_not_known_yet_counts_for_each_slot_of_its_pod(
+    proc: Proc, members: ContainerMembers, kubelet: Kubelet
+) -> None:
+    proc.add(100, 1, 900, in_container("ef" * 32))
+    both = (SLOT, slot_name(UID, "sidecar"))
+    assert [members.contains(slot, 100) for slot in both] == [True, True]
+    kubelet.names["ef" * 32] = "sidecar"
+    assert [members.contains(slot, 100) for slot in both] == [False, True]
+    assert not members.contains(slot_name(OTHER, "notebook"), 100)
 
 
-def test_ended_and_recycled_pids_are_nobody(proc: Proc, members: ContainerMembers) -> None:
-    slot, cgroup = slot_name(UID, "notebook"), CGROUPS["systemd, v2"].format(uid_=UID.replace("-", "_"))
-    proc.add(100, 1, 900, cgroup, slot)
-    assert members.host_pid(slot, 1, 900) == 100
+def test_ended_and_recycled_pids_are_nobody(proc: Proc, members: ContainerMembers, kubelet: Kubelet) -> None:
+    proc.add(100, 1, 900, in_container(NOTEBOOK))
+    assert members.host_pid(SLOT, 1, 900) == 100
     proc.end(100)
-    assert members.host_pid(slot, 1, 900) is None
-    proc.add(100, 1, 950, "0::/system.slice/sshd.service\n")
-    assert members.host_pid(slot, 1, 900) is None
-    assert members.host_pid(slot, 1, 950) is None
-    assert not members.contains(slot, 100)
+    kubelet.now += 10
+    assert members.host_pid(SLOT, 1, 900) is None
+    proc.add(100, 1, 950, ELSEWHERE)
+    kubelet.now += 10
+    assert members.host_pid(SLOT, 1, 950) is None
+    assert not members.contains(SLOT, 100)
 
 
-def test_all_processes_are_looked_at_only_now_and_then(proc: Proc) -> None:
-    proc.root.mkdir()
-    slot = slot_name(UID, "notebook")
-    (proc.slots / slot).mkdir(parents=True)
-    members = ContainerMembers(proc.slots, proc.root, clock=lambda: 5.0)
-    assert members.host_pid(slot, 1, 900) is None
-    proc.add(100, 1, 900, CGROUPS["systemd, v2"].format(uid_=UID.replace("-", "_")), slot)
-    assert members.host_pid(slot, 1, 900) is None
-    assert members.contains(slot, 100)
-    assert members.host_pid(slot, 1, 900) == 100, "what was seen on a card is known from then on"
+def test_who_cannot_be_told_yet_counts_among_the_living(
+    proc: Proc, members: ContainerMembers, kubelet: Kubelet
+) -> None:
+    """All processes are looked at only now and then, whatever a tenant writes into its page."""
+    assert members.host_pid(SLOT, 1, 900) is None
+    proc.add(100, 3, 950, in_container(NOTEBOOK))
+    assert members.host_pid(SLOT, 3, 950) == 0
+    assert members.host_pid(SLOT, 1, 900) is None, "it was known to be dead"
+    kubelet.now += LOOK_EVERY
+    assert members.host_pid(SLOT, 3, 950) == 100
+
+
+def test_what_was_seen_on_a_card_is_known_from_then_on(proc: Proc, members: ContainerMembers) -> None:
+    assert members.host_pid(SLOT, 1, 900) is None
+    proc.add(100, 3, 950, in_container(NOTEBOOK))
+    assert members.contains(SLOT, 100)
+    assert members.host_pid(SLOT, 3, 950) == 100
+
+
+def test_a_process_is_moved_into_its_cgroup_after_it_was_started(
+    proc: Proc, members: ContainerMembers
+) -> None:
+    start = round(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    proc.add(100, 1, start, ELSEWHERE)
+    assert not members.contains(SLOT, 100)
+    proc.add(100, 1, start, in_container(NOTEBOOK))
+    assert members.contains(SLOT, 100)
 
 
 @pytest.fixture

@@ -20,6 +20,10 @@ def put(path: Path, place: int, owner: int, **cards: tuple[int, int, int]) -> No
     numbers = layout()
     base = numbers["usage.process"] + place * numbers["usage.process.bytes"]
     with path.open("r+b") as file:
+        file.seek(numbers["usage.high_water"])
+        (highest,) = struct.unpack("=Q", file.read(8))
+        file.seek(numbers["usage.high_water"])
+        file.write(struct.pack("=Q", max(highest, place + 1)))
         file.seek(base)
         file.write(struct.pack("=Q", owner))
         for name, (used, pending, context) in cards.items():
