@@ -147,13 +147,16 @@ class NodeAgent:
         log = self.node.machine.logs / f"{self.node.name}-agent.log"
         return log.read_bytes()[mark:].decode(errors="replace") if log.exists() else ""
 
-    def wait_serving(self, mark: int = 0) -> None:
-        """Wait until it has registered since the mark, knows what runs, and the node offers its cards."""
+    def wait_serving(self, mark: int = 0, units: int = CARDS * UNITS) -> None:
+        """Wait until it has registered since the mark, knows what runs, and the node offers its cards.
+
+        What a slot has grown by is not offered.
+        """
         self.wait_registered(mark)
         until(
             "it is known what runs", lambda: self.alive() and "it is known what" in self.log(mark), PATIENCE
         )
-        self.wait_offered()
+        self.wait_offered(units)
 
     def wait_registered(self, mark: int) -> None:
         """Wait until both resources were registered since the mark."""

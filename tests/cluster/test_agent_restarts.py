@@ -10,10 +10,21 @@ from typing import Any
 
 import pytest
 
-from gaia_plugin.units import GIB
-from tests.cluster.agent import PATIENCE, NodeAgent, create, has_its_own, said, sliced_pod, status
+from gaia_plugin.units import GIB, MEMORY_UNIT
+from tests.cluster.agent import (
+    CARDS,
+    PATIENCE,
+    UNITS,
+    NodeAgent,
+    create,
+    has_its_own,
+    said,
+    sliced_pod,
+    status,
+)
 from tests.cluster.pods import Manifest
 from tests.cluster.polling import until
+from tests.cluster.test_agent_slices import MOST_6_GIB
 
 HOLD = """
 card = Card()
@@ -25,7 +36,7 @@ stay()
 @pytest.fixture
 def pod(agent: NodeAgent) -> Manifest:
     """A pod that holds 1 of its 4 GiB, and runs for ever."""
-    create(agent.cluster, [sliced_pod("steady", HOLD, 16, 25, restartPolicy="Always")])
+    create(agent.cluster, [sliced_pod("steady", HOLD, 16, 25, MOST_6_GIB, restartPolicy="Always")])
     return wait_said(agent, "steady", 0)
 
 
@@ -130,7 +141,7 @@ def test_a_pod_that_the_kubelet_gives_up_after_a_loss_of_power_gives_its_slice_b
     agent.start()
     agent.wait_empty()
     agent.cluster.delete("steady")
-    create(agent.cluster, [sliced_pod("steady", HOLD, 16, 25, restartPolicy="Always")])
+    create(agent.cluster, [sliced_pod("steady", HOLD, 16, 25, MOST_6_GIB, restartPolicy="Always")])
     pod = wait_said(agent, "steady", 0)
     assert has_its_own(pod, said(agent.cluster, "steady")[0])
 
@@ -159,7 +170,7 @@ def test_without_an_api_server_pods_go_on_resize_and_restart(agent: NodeAgent, p
         assert agent.slot(pod).granted.memory == 6 * GIB
         assert agent.socket(pod).resize(memory="5GiB").state == "applied"
     again = wait_said(agent, "steady", 1)
-    agent.wait_serving(mark)
+    agent.wait_serving(mark, CARDS * UNITS - GIB // MEMORY_UNIT)
     assert status(again)["restartCount"] == 1
     (words,) = said(agent.cluster, "steady")
     assert (words["total"], words["memory"][1]) == (6 * GIB, 6 * GIB)
