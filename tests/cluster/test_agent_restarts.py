@@ -171,9 +171,12 @@ def test_without_an_api_server_pods_go_on_resize_and_restart(agent: NodeAgent, p
         assert agent.socket(pod).resize(memory="5GiB").state == "applied"
     again = wait_said(agent, "steady", 1)
     agent.wait_serving(mark, CARDS * UNITS - GIB // MEMORY_UNIT)
-    assert status(again)["restartCount"] == 1
+    # one that asks while the agent is killed ends, and is started once more
+    assert status(again)["restartCount"] in (1, 2)
     (words,) = said(agent.cluster, "steady")
-    assert (words["total"], words["memory"][1]) == (6 * GIB, 6 * GIB)
+    # it may have asked before the shrink or after it, when the agent was there again
+    assert words["total"] in (5 * GIB, 6 * GIB)
+    assert words["memory"][1] in (5 * GIB, 6 * GIB)
     assert now(agent)["total"] == 5 * GIB
     assert agent.slots().keys() == {agent.slot(pod).slot}
 
