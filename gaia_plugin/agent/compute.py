@@ -24,6 +24,11 @@ from gaia_plugin.slots.processes import stat
 EVERY: Final = STEP
 """Seconds between two steps."""
 
+ALONE_SECONDS: Final = 0.9
+"""Seconds of a driver's figures that it takes to correct a slot that is alone."""
+SLOWLY: Final = 5.0
+"""By how much slower a raise fades while the slot does not want it."""
+
 SUDDEN: Final = 50_000
 """Ppm by which a share changes much: 5 % of a card."""
 
@@ -54,13 +59,17 @@ class _State:
     meter: Meter = field(default_factory=Meter)
     pids: frozenset[int] = frozenset()
     trim: float = 1.0
-    """Factor by which its rate was found wrong."""
+    """Factor by which its rate was found wrong beside others."""
+    alone: float = 1.0
+    """The same while it is alone."""
     share: int | None = None
     stretch: float = 1.0
     """How much longer its events take than its share, because other slots have their turns."""
     shared: bool = False
     changed: float = float("-inf")
     """When its rate or its company last changed much; figures of before say nothing of now."""
+    corrected: float = float("-inf")
+    """When it was last corrected while it was alone."""
     note: str = ""
     blind_ns: int = 0
     """When its processes last had to do without events."""
@@ -210,7 +219,10 @@ class Compute:
         shares = elastic.shares(
             [self._tenant(*each, state) for each, state in zip(tenants, states, strict=True)], ceiling
         )
-        stretches = turns.stretches([_load(*each) for each in zip(states, shares, strict=True)])
+        # what must not be exceeded, and what nobody measures, is not to rest on a guess of the others' turns
+        blind = self._gauge is None or bool(truth.blind(now))
+        cautious = [blind and not limits.is_elastic(*each) for each in tenants]
+        stretches = turns.stretches([_load(*each) for each in zip(states, shares, cautious, strict=True)])
         everybody = {pid for state in states for pid in state.pids}
         active = sum(state.meter.active for state in states) + (truth.others(everybody, now) > 0)
         # one that comes back uses what it saved up, and that share is not the one it is to be held to
@@ -242,21 +254,26 @@ class Compute:
     ) -> None:
         before = (state.share or 0) * state.stretch
         sudden = state.share is not None and abs(share * stretch - before) >= SUDDEN
-        if sudden or bursts or (shared and not state.shared):
+        if sudden or bursts or shared != state.shared:
             state.changed = now
         state.share, state.stretch, state.shared = share, stretch, shared
 
     @staticmethod
     def _trim(state: _State, truth: CardTruth, now: float, elapsed: float, most: int) -> None:
         share, measured = state.share or 0, truth.of(state.pids, now)
-        if not state.shared or measured is None or truth.blind(now):
+        if not state.shared:
+            state.trim = elastic.faded(state.trim, elapsed)
+            _trim_alone(state, truth, now, elapsed, most)
+            return
+        state.alone = elastic.faded(state.alone, elapsed)
+        if measured is None or truth.blind(now):
             state.trim = elastic.faded(state.trim, elapsed)
         elif now - state.changed <= truth.covers:
             return
         elif truth.fresh and share and (state.meter.held_back or measured > share):
             # one that gets less than its share because it wants no more is not to be raised
-            trim, base = elastic.trimmed(state.trim, share, measured, truth.elapsed), _base(state, most)
-            state.trim = elastic.bounded(share, base * trim, most) / base
+            trim = elastic.trimmed(state.trim, share, measured, truth.elapsed)
+            state.trim = _within(trim, state, most)
 
     # -- writing
 
@@ -311,6 +328,11 @@ class Compute:
             note=" ".join(dict.fromkeys(note for note in notes if note)),
         )
 
+    def waited(self, record: SlotRecord) -> dict[str, float]:
+        """Return for how many seconds the slot's launches waited on each card, since this agent started."""
+        states = {part.card: self._states.get(Place(record.slot, part.card)) for part in record.slices}
+        return {card: 0.0 if state is None else state.meter.waited for card, state in states.items()}
+
     def _no_events(self, states: Iterable[_State]) -> Iterable[str]:
         now = self._clock()
         if any(0 <= now - state.blind_ns / 1e9 <= BLIND_SECONDS for state in states if state.blind_ns):
@@ -341,12 +363,13 @@ class Compute:
     def _used(self, state: _State, card: str, rate: int) -> int:
         """Return the use in ppm, from whichever source is nearer to the truth.
 
-        Counters are exact while a slot is alone, and count others' kernels while it is not. Of a hard
-        slot with a whole card the library does not count at all.
+        Counters are exact while a slot is alone and nothing says otherwise, and count others' kernels while
+        it is not. Of a hard slot with a whole card the library does not count at all.
         """
         truth = self._truths.get(card)
         driver = None if truth is None else truth.of(state.pids, self._clock())
-        if driver is not None and (state.shared or rate > elastic.MEASURED):
+        by_driver = state.shared or state.alone != 1.0 or rate > elastic.MEASURED
+        if driver is not None and by_driver:
             return min(driver, elastic.WHOLE)
         return round(state.meter.used / state.stretch)
 
@@ -363,8 +386,8 @@ def _counters(processes: Iterable[ProcessCounters], card: int) -> dict[int, Coun
     return {process.owner: process.cards[card] for process in processes}
 
 
-def _load(state: _State, share: int) -> turns.Load:
-    return turns.Load(share / elastic.WHOLE, state.meter.wish / elastic.WHOLE, state.meter.working)
+def _load(state: _State, share: int, cautious: bool) -> turns.Load:
+    return turns.Load(share / elastic.WHOLE, state.meter.wish / elastic.WHOLE, state.meter.working, cautious)
 
 
 def _base(state: _State, most: int) -> float:
@@ -372,9 +395,33 @@ def _base(state: _State, most: int) -> float:
     return min(most, (state.share or 0) * state.stretch)
 
 
+def _within(trim: float, state: _State, most: int) -> float:
+    """Return a correction that leaves the rate within its bounds."""
+    base = _base(state, most)
+    return elastic.bounded(state.share or 0, base * trim, most) / base if base else 1.0
+
+
 def _trim(state: _State) -> float:
-    """Return the correction in force: none for one that is alone, whose own counters are exact."""
-    return state.trim if state.shared else 1.0
+    """Return the correction in force."""
+    return state.trim if state.shared else state.alone
+
+
+def _trim_alone(state: _State, truth: CardTruth, now: float, elapsed: float, most: int) -> None:
+    """Correct a slot that is alone, by all figures since the last correction: pauses are part of the time."""
+    wants_more = state.meter.held_back_throughout
+    if truth.blind(now) or truth.of(state.pids, now) is None:
+        state.alone = elastic.faded(state.alone, elapsed)
+    elif state.alone > 1 and not wants_more:
+        state.alone = elastic.faded(state.alone, elapsed / SLOWLY)
+    elif truth.fresh:
+        found = truth.between(state.pids, max(state.changed, state.corrected) + truth.covers)
+        if found is None or found.seconds < ALONE_SECONDS:
+            return
+        doubt = elastic.ALONE_DOUBT * found.error
+        bounds = max(0, found.least - doubt), found.most + doubt
+        trim = elastic.trimmed_alone(state.alone, state.share or 0, *bounds, wants_more)
+        if trim != state.alone:
+            state.alone, state.corrected = _within(trim, state, most), now
 
 
 def permille(ppm: int) -> int:

@@ -26,6 +26,17 @@ up to the third power of its rate."""
 PERIOD: Final = 0.2
 WORST: Final = 2.0
 """No measurement counts as a larger error than by this factor."""
+ALONE_GAIN: Final = 0.5
+"""The same for one measurement of a slot that is alone: a second and more, and nothing is late in it."""
+ALONE_DOUBT: Final = 2
+"""Standard errors by which its measure may be wrong."""
+ALONE_BAND: Final = 20_000
+"""Ppm by which a slot that is alone may be off before it is corrected: its own counters are exact for nearly
+all programs, and drivers tell whole percents."""
+ALONE_NEAR: Final = 10_000
+"""The same for one that is being corrected: half of it, so that nothing rests at the edge."""
+ALONE_MOST: Final = 1.5
+"""No slot that is alone is raised by more than this factor, whatever is measured."""
 LEAST_PART: Final = 2
 """A slot's rate never falls below its share divided by this, whatever is measured: a driver that gives
 wrong figures can halve a slot's share but starve nobody."""
@@ -114,6 +125,33 @@ def trimmed(trim: float, share: int, measured: int, elapsed: float) -> float:
     """
     wrong = min(WORST, max(1 / WORST, share / max(measured, 1)))
     return float(trim * wrong ** (GAIN * min(1.0, elapsed / PERIOD)))
+
+
+def trimmed_alone(trim: float, share: int, least: int, most: int, wants_more: bool) -> float:
+    """Return the correction factor of a rate for a slot that is alone on its card.
+
+    Outside the band it goes towards the share, inside only back to 1, and only while the measure says that
+    the correction is too large; so it neither swings about an edge of the band nor stays without a reason.
+
+    Args:
+        trim: the factor until now.
+        share: what the slot is to get.
+        least: what it got at least, chance allowed for.
+        most: what it got at most, chance allowed for.
+        wants_more: whether its launches waited all the time. One that wants no more is not raised.
+    """
+    over, under = (ALONE_NEAR if by else ALONE_BAND for by in (trim < 1, trim > 1))
+    down = float(max(1 / WORST, share / max(least, 1)) ** ALONE_GAIN)
+    up = float(min(WORST, share / max(most, 1)) ** ALONE_GAIN)
+    if least > share + over:
+        return trim * down
+    if most < share - under and wants_more:
+        return min(ALONE_MOST, trim * up)
+    if trim < 1 and most < share:
+        return min(1.0, trim * up)
+    if trim > 1 and least > share:
+        return max(1.0, trim * down)
+    return trim
 
 
 def faded(trim: float, elapsed: float) -> float:

@@ -50,6 +50,8 @@ class Meter:
     """The last second of one slot on one card."""
 
     samples: deque[Sample] = field(default_factory=deque)
+    waited: float = 0.0
+    """Seconds that launches waited, in all; what one step claims is bounded, for it is a tenant's claim."""
     _before: dict[int, Counters] | None = None
     _at: float = 0.0
     _back_until: float = 0.0
@@ -71,6 +73,7 @@ class Meter:
             )
             busy, throttled, launches = busy + parts[0], throttled + parts[1], launches + parts[2]
             working += any(parts)
+        self.waited += _ppm(throttled, seconds) * seconds / 1e6
         active = bool(busy or throttled or launches or driver)
         if active and not self.active:
             self._back_until = now + WINDOW
@@ -135,6 +138,11 @@ class Meter:
     def held_back(self) -> bool:
         """Tell whether its launches waited in the last step."""
         return bool(self.samples) and self.samples[-1].throttled >= HELD_BACK
+
+    @property
+    def held_back_throughout(self) -> bool:
+        """Tell whether its launches waited in each step of the last second."""
+        return bool(self.samples) and all(sample.throttled >= HELD_BACK for sample in self.samples)
 
     @property
     def used(self) -> int:

@@ -6,9 +6,11 @@ of this may stop anything: whoever asks gets the last figure while it is young, 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from math import sqrt
+from typing import Final, NamedTuple
 
 from gaia_plugin.agent.gauge import Answer
 
@@ -21,14 +23,37 @@ YOUNG: Final = 1.0
 PATIENCE: Final = 3.0
 """Seconds of silence about a card at work after which its driver counts as blind."""
 
+KEPT: Final = 5.0
+"""Seconds for which samples are kept, to be looked at together."""
+
 NO_FIGURES: Final = (
     "The driver tells no use by process on this card, so compute shares are held by the programs' own "
-    "counters alone; among several busy slots they may be some percent off."
+    "counters alone; beside other busy slots a hard one gets less than its share, and hardly ever more."
 )
 SILENT: Final = (
     "The driver has not told who uses this card for some seconds, so compute shares are held by the "
-    "programs' own counters alone; among several busy slots they may be some percent off."
+    "programs' own counters alone; beside other busy slots a hard one gets less than its share, and hardly "
+    "ever more."
 )
+
+
+class Between(NamedTuple):
+    """A use in ppm that is known within bounds: how far chance moves it (the standard error, ppm too; large
+    where long kernels and pauses take turns), and the seconds that it was taken over."""
+
+    least: int
+    most: int
+    error: int
+    seconds: float
+
+
+class _Sample(NamedTuple):
+    """One figure: when it came, when the driver took it (microseconds of its clock), ppm of the card."""
+
+    came: float
+    at: int
+    pid: int
+    ppm: int
 
 
 @dataclass
@@ -42,6 +67,7 @@ class CardTruth:
     _at: float = float("-inf")
     _quiet_since: float | None = None
     _refused: bool = False
+    _kept: deque[_Sample] = field(default_factory=deque)
 
     def step(self, now: float, answer: Answer | None, working: bool) -> None:
         """Take in what came since the last step; `working` is whether slots say that they work."""
@@ -63,6 +89,9 @@ class CardTruth:
         self.fresh, self.elapsed = True, now - self._at
         self._at = now
         self._quiet_since = now if working else None
+        self._kept.extend(_Sample(now, s.at, s.pid, 1000 * s.permille) for s in answer.samples)
+        while self._kept and self._kept[0].came < now - KEPT:
+            self._kept.popleft()
 
     @property
     def covers(self) -> float:
@@ -77,6 +106,36 @@ class CardTruth:
         if now - self._at > YOUNG:
             return None
         return sum(self.shares.get(pid, 0) for pid in pids)
+
+    def between(self, pids: Iterable[int], since: float) -> Between | None:
+        """Return what these processes used in all, by the samples that came after `since`.
+
+        A driver has no sample of a time in which a process was idle, and does not say how long the time
+        of a sample was. It was at least the shortest window, which gives the least; and as if they had
+        never been idle is the most. None without two samples of different times.
+        """
+        known = set(pids)
+        kept = [sample for sample in self._kept if sample.came > since and sample.pid in known]
+        if not kept:
+            return None
+        first, last = min(sample.at for sample in kept), max(sample.at for sample in kept)
+        if last <= first:
+            return None
+        # what the first one tells lies before the time between them
+        later = [sample for sample in kept if sample.at > first]
+        seconds = (last - first) / 1e6
+        per_pid: dict[int, list[int]] = {}
+        per_time: dict[int, int] = {}
+        for sample in later:
+            per_pid.setdefault(sample.pid, []).append(sample.ppm)
+            per_time[sample.at] = per_time.get(sample.at, 0) + sample.ppm
+        most = sum(sum(each) / len(each) for each in per_pid.values())
+        # windows without a sample are windows of nothing
+        windows = max(seconds / SHORTEST, *(len(each) for each in per_pid.values()))
+        mean = sum(per_time.values()) / windows
+        spread = max(0.0, sum(ppm * ppm for ppm in per_time.values()) / windows - mean * mean)
+        error = sqrt(spread / windows)
+        return Between(round(min(mean, most)), round(most), round(error), seconds)
 
     def others(self, pids: Iterable[int], now: float) -> int:
         """Return what all but these processes use, as far as is known."""

@@ -30,11 +30,14 @@ class Load:
         wish: the part of the time that it would have work on the card, as its events tell; 1 for one
             that always has, 0 while it is idle.
         processes: how many of its processes take turns.
+        cautious: True where it must not get more than its share, and nobody measures what it gets. It
+            is then stretched by less, and gets less where its kernels do wait.
     """
 
     share: float
     wish: float
     processes: int = 1
+    cautious: bool = False
 
 
 def stretches(loads: Sequence[Load]) -> list[float]:
@@ -53,6 +56,9 @@ def stretches(loads: Sequence[Load]) -> list[float]:
     parts = [1.0] * len(loads)
     for _ in range(_ROUNDS):
         parts = _parts(at_work, powers, weights)
+        for index, load in enumerate(loads):
+            if load.cautious:
+                parts[index] = _cautious(parts[index], at_work[:index] + at_work[index + 1 :], turns[index])
         after = [min(1.0, load.wish, load.share / part) for load, part in zip(loads, parts, strict=True)]
         if all(abs(new - old) < _CLOSE for new, old in zip(after, at_work, strict=True)):
             break
@@ -72,3 +78,15 @@ def _parts(
         sum(w * all_ / own for w, all_, own in zip(weight, together, column, strict=True)) / sum(weight)
         for weight, column in zip(weights, columns, strict=True)
     ]
+
+
+def _cautious(part: float, others: Sequence[float], turns: int) -> float:
+    """Return the largest part that a slot may get while it has work.
+
+    Programs fall in step: a kernel that had to wait makes the next one come later, until it meets the others'
+    no more and pays for itself alone. What it can so keep out of the way of is at most what the others leave
+    idle. Beside one that leaves nothing idle it still finds turns half over, and waits for less than a whole
+    one. A slot of several processes is the less in step the more it has.
+    """
+    meets = min(0.5, 1.0 - prod(1.0 - other for other in others))
+    return min(1.0, 1.0 / max(1.0, 1.0 / part - meets * (1.0 - meets) / turns))

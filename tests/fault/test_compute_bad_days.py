@@ -47,7 +47,15 @@ def test_a_driver_that_says_nothing_is_named_and_both_keep_their_limits(card: Ca
     card.truth.utilisation("none")
     assert alice.ask("work", 2 * MS, 10) == bob.ask("work", 2 * MS, 10) == [0]
     says(card, SILENT)
-    card.reaches("by counters", lambda got: abs(got[a] - 30) <= 8 and abs(got[b] - 40) <= 8, 2 * SECOND)
+
+    def by_counters(got: dict[int, float]) -> bool:
+        # no kernel is paid less than its time, so whatever the turns, no window is more than the rate
+        assert got[a] <= 33
+        assert got[b] <= 43
+        return got[a] >= 17 and got[b] >= 22
+
+    card.reaches("by counters", by_counters, 2 * SECOND)
+    by_counters(card.window(2 * SECOND))
     card.truth.utilisation("normal")
     quiet(card)
 
@@ -58,7 +66,8 @@ def test_a_driver_that_hangs_is_named_and_both_keep_their_limits(card: Card) -> 
     card.truth.delay("nvml", 3600 * SECOND)
     assert alice.ask("work", 2 * MS, 10) == bob.ask("work", 2 * MS, 10) == [0]
     says(card, SILENT)
-    card.reaches("by counters", lambda got: abs(got[a] - 30) <= 8 and got[b] >= 50, 2 * SECOND)
+    # bob always has work, and how much of it alice's kernels meet hangs on how they fall in step
+    card.reaches("by counters", lambda got: 17 <= got[a] <= 38 and got[b] >= 50, 2 * SECOND)
     card.agent.kill()  # it waits for its driver, and would do so at its end too
 
 

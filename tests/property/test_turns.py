@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +66,33 @@ def test_four_processes_have_four_turns() -> None:
     many, one = turns.stretches([Load(0.7, 1.0, 4), Load(0.3, 1.0, 1)])
     assert 0.3 * one >= 0.95  # the one always has work and gets the rest
     assert 0.7 * many == pytest.approx(0.875, abs=0.03)
+
+
+@given(loads(), st.integers(0, 7))
+def test_a_cautious_slot_is_never_stretched_more(all_: list[Load], one: int) -> None:
+    one %= len(all_)
+    careful = [replace(load, cautious=index == one) for index, load in enumerate(all_)]
+    before, after = turns.stretches(all_), turns.stretches(careful)
+    assert 1 - 1e-9 <= after[one] <= before[one] + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("shares", "most"),
+    [
+        ((0.3, 0.4), (0.32, 0.41)),  # both fit beside each other: nothing need be paid for others' kernels
+        ((0.3, 0.6), (0.36, 0.61)),
+        ((0.25, 0.25), (0.26, 0.26)),
+        ((0.1, 0.1, 0.1), (0.11, 0.11, 0.11)),
+    ],
+)
+def test_cautious_slots_that_keep_out_of_each_others_way_get_hardly_more(
+    shares: tuple[float, ...], most: tuple[float, ...]
+) -> None:
+    found = turns.stretches([Load(share, 1.0, cautious=True) for share in shares])
+    for share, stretch, bound in zip(shares, found, most, strict=True):
+        assert share <= share * stretch <= bound
+
+
+def test_a_cautious_slot_beside_one_that_always_has_work_waits_for_most_of_its_turns() -> None:
+    hard, _ = turns.stretches([Load(0.3, 1.0, cautious=True), Load(0.7, 1.0)])
+    assert 0.3 * hard == pytest.approx(0.48, abs=0.02)

@@ -33,7 +33,10 @@ class Card:
     def program(self, name: str, cores: int, *words: str) -> Allocator:
         """Start a program in a slot of its own, at rest."""
         size = ("--memory", "1GiB", "--cores", str(cores), "--name", name)
-        program = Allocator(self.place.run(*size, *words, program=(sys.executable, "-S", str(SPIN))))
+        driver = self.place.driver / "libcuda.so.1"
+        program = Allocator(
+            self.place.run(*size, *words, program=(sys.executable, "-S", str(SPIN), str(driver)))
+        )
         assert program.ask("rest") == [0]
         return program
 
@@ -91,6 +94,16 @@ def test_cores_change_while_kernels_run(card: Card) -> None:
     for cores in (20, 70, 30):
         card.place.client.resize(slot, cores=cores)
         card.reaches(f"{cores} %", lambda got, cores=cores: abs(got[pid] - cores) <= 5)
+
+
+def test_what_the_library_does_not_count_comes_out_of_the_slots_own_rate(card: Card) -> None:
+    alice = card.program("alice", 40)
+    pid = alice.process.pid
+    # as much again by half goes past the library: 60 % if nobody looked
+    assert alice.ask("work", 2 * MS, 10, MS) == [0]
+    card.reaches("counted by the driver", lambda got: abs(got[pid] - 40) <= 4, 2 * SECOND)
+    assert alice.ask("work", 2 * MS, 10) == [0]
+    card.reaches("counted by the library", lambda got: abs(got[pid] - 40) <= 3, 2 * SECOND)
 
 
 def test_a_driver_that_tells_no_use_is_named_and_limits_hold(card: Card) -> None:
