@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo cluster test test-c test-long test-gpu lint bench clean
+.PHONY: install demo cluster test test-c test-long test-gpu lint bench crd clean
 
 install: ## make .venv with everything in it
 	@PYTHON="$(PYTHON)" bash tools/install.sh
@@ -35,6 +35,9 @@ lint: install
 
 bench: install ## print the tables of benchmarks/
 	@bash benchmarks/run.sh
+
+crd: install ## make deploy/crd.yaml from the types of gaia_plugin/kube/gpunode.py
+	@$(BIN)/python -m gaia_plugin.kube.crd > deploy/crd.yaml
 
 clean:
 	rm -rf build $(VENV)

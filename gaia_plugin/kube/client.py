@@ -243,8 +243,7 @@ class Api:
             yield answer
         finally:
             if answer is not None:
-                # Not release(): the connection of a watch that is left early is of no use to anybody.
-                answer.close()
+                _break_off(answer)
 
     async def _renew(self) -> None:
         """Read our credentials again for the next request.
@@ -266,6 +265,18 @@ class Api:
         """Return the header that says who we are; a service account's token is read anew each minute."""
         token = (await self._configuration.auth_settings()).get("BearerToken", {}).get("value")
         return {"Authorization": token.strip()} if token else {}
+
+
+def _break_off(answer: ClientResponse) -> None:
+    """End an answer; one that was read whole has given its connection back already.
+
+    That of a watch that is left early is of no use to anybody, and is not to linger until the server has
+    taken leave of it under TLS either: who closes the `Api` may end the event loop next.
+    """
+    connection = answer.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    answer.close()
 
 
 def _unanswered(request: str, error: BaseException) -> ApiError:

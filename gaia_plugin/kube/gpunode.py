@@ -8,25 +8,53 @@ write of either voids what the other decided upon the version before. Memory is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+import structlog
+from msgspec import Meta
 
 from gaia_plugin.counted import Holder, counted
+from gaia_plugin.kube import tolerant
 from gaia_plugin.kube.objects import Metadata
 from gaia_plugin.kube.pods import DOMAIN
 from gaia_plugin.shares import NOTHING, Share
+from gaia_plugin.units import CORES_PER_CARD, LARGEST_MEMORY, MEMORY_UNIT
+
+log = structlog.get_logger(__name__)
 
 VERSION: Final = "v1alpha1"
 KIND: Final = "GPUNode"
 PLURAL: Final = "gpunodes"
 
+MOST_CARDS: Final = 64
+MOST_UNITS: Final = LARGEST_MEMORY // MEMORY_UNIT
+MOST_RESERVATIONS: Final = 1024
+
+
+def _by(*keys: str) -> dict[str, Any]:
+    """Return what says of a list that these fields of an item are its key: none comes twice."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+# What the API server refuses to keep is said here and nowhere else (`crd`); the texts of a status are
+# not bounded, because a status that is refused would keep the node from telling anything.
+Name = Annotated[str, Meta(min_length=1, max_length=253)]
+Units = Annotated[int, Meta(ge=0, le=MOST_UNITS)]
+Cores = Annotated[int, Meta(ge=0, le=CORES_PER_CARD * MOST_CARDS)]
+MiB = Annotated[int, Meta(ge=0)]
+
+
+_OF_ONE_CARD: Final = {
+    "properties": {"memory": {"minimum": 1}, "cores": {"maximum": CORES_PER_CARD}},
+}
+
 
 class Amounts(msgspec.Struct, frozen=True, rename="camel"):
-    """A share of a card, or of several: `memory` in units of 256 MiB, `cores` in percent of one card."""
+    """A share of a card, or of several: memory in units of 256 MiB, cores in percent of one card."""
 
-    memory: int = 0
-    cores: int = 0
+    memory: Units
+    cores: Cores
 
     @property
     def share(self) -> Share:
@@ -39,79 +67,94 @@ class Amounts(msgspec.Struct, frozen=True, rename="camel"):
         return cls(share.units, share.cores)
 
 
-class Reservation(msgspec.Struct, frozen=True, rename="camel"):
-    """What the extender has promised to one container on one card, until the node has its slot."""
+class Reservation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the scheduler extender has promised to one container on one card, until the node has its slot.
 
-    uid: str
-    container: str
-    card: str
-    amounts: Amounts
-    pod: str = ""
-    """``namespace/name``, for people."""
-    at: str = ""
-    """When it was made, RFC 3339."""
+    `pod` is ``namespace/name``, for people; `at` is when it was made or confirmed, RFC 3339.
+    """
+
+    uid: Name
+    container: Name
+    card: Name
+    amounts: Annotated[Amounts, Meta(extra_json_schema=_OF_ONE_CARD)]
+    pod: Annotated[str, Meta(max_length=512)] = ""
+    at: Annotated[str, Meta(max_length=64)] = ""
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What the extender says."""
 
-    reservations: tuple[Reservation, ...] = ()
+    reservations: Annotated[
+        tuple[Reservation, ...],
+        Meta(max_length=MOST_RESERVATIONS, extra_json_schema=_by("uid", "container", "card")),
+    ] = ()
 
 
-class Link(msgspec.Struct, frozen=True, rename="camel"):
-    """What ties a card to another one; pairs that share nothing but the machine are left out."""
+class Link(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What ties a card to another one, with how many NVLinks.
 
-    card: str
+    Pairs that share nothing but the machine are left out.
+    """
+
+    card: Name
     level: Literal["NUMA", "Switch", "NVLink"]
-    links: int = 0
-    """How many NVLinks."""
+    links: Annotated[int, Meta(ge=0)] = 0
 
 
-class CardStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A card. `free` is what neither slots nor reservations count on, never below zero."""
+class CardStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A card. `free` is what neither slots nor reservations count on, never below zero.
 
-    uuid: str
-    index: int
+    `reason` says why it is not healthy; `usedMiB` is device memory in use by whomever, as the driver
+    tells, at most half a minute old.
+    """
+
+    uuid: Name
+    index: Annotated[int, Meta(ge=0)]
     model: str
     healthy: bool
     capacity: Amounts
     free: Amounts
     reason: str = ""
-    """Why it is not healthy."""
-    used_mi_b: int | None = msgspec.field(default=None, name="usedMiB")
-    """Device memory in use by whomever, as the driver tells; at most half a minute old."""
-    links: tuple[Link, ...] = ()
+    used_mi_b: MiB | None = msgspec.field(default=None, name="usedMiB")
+    links: Annotated[tuple[Link, ...], Meta(extra_json_schema=_by("card"))] = ()
 
 
-class SliceStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What a slot has on one card; see the ledger for what the three amounts mean."""
+class SliceStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a slot has on one card.
 
-    card: str
+    Requested: what its pod asks for. Granted: its limit now. Held: what nobody else can get; more than
+    granted while it grows, or while programs use more than the limit.
+    """
+
+    card: Name
     requested: Amounts
     granted: Amounts
     held: Amounts
-    used_mi_b: int | None = msgspec.field(default=None, name="usedMiB")
+    used_mi_b: MiB | None = msgspec.field(default=None, name="usedMiB")
 
 
-class DesiredStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of the last ``vgpu-desired`` annotation of a slot's pod."""
+class DesiredStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What became of the last ``vgpu-desired`` annotation of a slot's pod; `text` is what it said."""
 
     text: str
-    """What the annotation said for this container."""
     state: Literal["Applied", "Deferred", "Infeasible"]
     message: str = ""
 
 
-class SlotStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """A slot. `Making` is booked and not in force yet, `Releasing` goes when nothing is in use."""
+class SlotStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One container's place on the node.
 
-    uid: str
-    container: str
+    Making: booked, not in force yet. Draining: holds more than it is granted. Releasing: its container is
+    gone, and the slot goes when nothing is in use.
+    """
+
+    uid: Name
+    container: Name
     state: Literal["Making", "Applied", "Draining", "Releasing"]
-    slices: tuple[SliceStatus, ...]
+    slices: Annotated[tuple[SliceStatus, ...], Meta(extra_json_schema=_by("card"))]
     maximum: Amounts
     compute: Literal["hard", "elastic"]
-    generation: int
+    generation: Annotated[int, Meta(ge=0)]
     pod: str = ""
     message: str = ""
     desired: DesiredStatus | None = None
@@ -125,7 +168,7 @@ class SlotStatus(msgspec.Struct, frozen=True, rename="camel"):
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
     """A condition as all Kubernetes objects have them."""
 
-    type: str
+    type: Name
     status: Literal["True", "False", "Unknown"]
     reason: str
     message: str = ""
@@ -142,14 +185,17 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """What the agent says of its node. `heartbeat` is RFC 3339, written at least every half minute."""
+    """What the agent says of its node. `heartbeat` is RFC 3339, written at least every half minute.
+
+    `ready` is false where nothing new may be placed: the agent has stopped, or says in a condition why.
+    """
 
     ready: bool = False
     heartbeat: str = ""
     agent_version: str = ""
-    cards: tuple[CardStatus, ...] = ()
-    slots: tuple[SlotStatus, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    cards: Annotated[tuple[CardStatus, ...], Meta(max_length=MOST_CARDS, extra_json_schema=_by("uuid"))] = ()
+    slots: Annotated[tuple[SlotStatus, ...], Meta(extra_json_schema=_by("uid", "container"))] = ()
+    conditions: Annotated[tuple[Condition, ...], Meta(extra_json_schema=_by("type"))] = ()
     summary: Summary = Summary()
 
 
@@ -164,6 +210,45 @@ class GpuNode(msgspec.Struct, frozen=True, rename="camel"):
     def version(self) -> str:
         """Return its resourceVersion."""
         return self.metadata.version
+
+
+class GpuNodes:
+    """What a reflector needs to know of GPUNodes; those that are odd in part are read all the same."""
+
+    type = GpuNode
+
+    def __init__(self, domain: str = DOMAIN) -> None:
+        self.path = path(domain=domain)
+
+    def keep(self, item: GpuNode) -> GpuNode:
+        """Keep all of it."""
+        return item
+
+    def salvage(self, raw: bytes | msgspec.Raw) -> GpuNode:
+        """Return what can be read of an object that is odd."""
+        return read(raw)
+
+
+_STRICT: Final = msgspec.json.Decoder(GpuNode)
+
+
+def read(raw: bytes | msgspec.Raw) -> GpuNode:
+    """Return an object; what cannot be read of it is left out and logged.
+
+    Another version of Gaia may write what this one does not know, and that must stop nobody. A
+    reservation or a slot is left out only where what it counts cannot be read.
+
+    Raises:
+        msgspec.DecodeError: it is no object, or its metadata is none.
+    """
+    try:
+        return _STRICT.decode(raw)
+    except msgspec.ValidationError:
+        faults: list[str] = []
+        node = tolerant.read(msgspec.json.decode(raw), GpuNode, KIND, faults)
+        for fault in faults:
+            log.warning("a part of a GPUNode cannot be read", name=node.metadata.name, why=fault)
+        return node
 
 
 def api_version(domain: str = DOMAIN) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -42,6 +42,14 @@ class Kind(Protocol[T]):
 
     def keep(self, item: T, /) -> T | None:
         """Drop what is not needed from an object just decoded; None: keep nothing of it."""
+
+
+@runtime_checkable
+class Salvages(Protocol):
+    """A `Kind` of which an object that is odd in part is read all the same."""
+
+    def salvage(self, raw: bytes | msgspec.Raw, /) -> Any:
+        """Return what can be read of an object; raises `msgspec.DecodeError` if too little."""
 
 
 class Undecodable(Exception):
@@ -117,11 +125,19 @@ class Decoder(Generic[T]):
             Undecodable: a field that Gaia reads is not of its type.
         """
         try:
-            item = self._one.decode(raw)
+            item = self._decoded(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Undecodable(str(error), _bare(raw)) from error
         kept = self._kind.keep(item)
         return (item, False) if kept is None else (kept, True)
+
+    def _decoded(self, raw: bytes | msgspec.Raw) -> T:
+        try:
+            return self._one.decode(raw)
+        except msgspec.ValidationError:
+            if not isinstance(self._kind, Salvages):
+                raise
+            return cast("T", self._kind.salvage(raw))
 
     def page(self, body: bytes) -> tuple[list[T], list[Undecodable], str]:
         """Return the objects of a page that are kept, what could not be decoded, and the list's version.

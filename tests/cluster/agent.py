@@ -52,7 +52,8 @@ def manifests() -> list[Manifest]:
 
 
 def allow(cluster: Cluster) -> None:
-    """Make the agent's service account with what it may."""
+    """Make the agent's service account with what it may, and the kind of object that it writes."""
+    cluster.install_crds()
     for manifest in manifests():
         if manifest["kind"] != "DaemonSet":
             cluster.apply(manifest)

@@ -19,8 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+import requests
+
+from gaia_plugin.kube import gpunode
 from tests.cluster import configs
-from tests.cluster.build import Tools, tools
+from tests.cluster.build import HERE, Tools, tools
 from tests.cluster.cgroups import Cgroup
 from tests.cluster.configs import Options
 from tests.cluster.control import Control
@@ -28,6 +31,7 @@ from tests.cluster.node import Node
 from tests.cluster.polling import until
 
 PREFIX = "gaia-cluster-"
+_CRD = HERE.parents[1] / "deploy" / "crd.yaml"
 _GRACE = {"gracePeriodSeconds": 1}  # 0 would take pods from the API before their containers end
 
 
@@ -138,6 +142,20 @@ class Cluster:
     def apply(self, manifest: dict[str, Any]) -> None:
         """Create or change an object from its manifest."""
         self.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+
+    def install_crds(self) -> None:
+        """Apply deploy/crd.yaml and wait until the API server serves what it defines."""
+        self.kubectl("apply", "--server-side", "-f", str(_CRD))
+        self.kubectl("wait", "--for=condition=Established", "--timeout=50s", "-f", str(_CRD))
+        until("GPUNodes are served", lambda: self.alive() and self._serves_gpunodes(), 60)
+
+    def _serves_gpunodes(self) -> bool:
+        try:
+            return self.get(gpunode.path()) is not None
+        except requests.HTTPError as error:
+            if error.response.status_code == 429:  # it is about to serve them
+                return False
+            raise
 
     def pod(self, name: str, namespace: str = "default") -> Any:
         """Return a pod, or None."""

@@ -10,44 +10,19 @@ from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.support.kubeapi import custom
 from tests.support.kubeapi.collection import Key, Object, Objects, Refused, expired
-
-
-class Abort(Exception):
-    """Breaks a connection off in the middle of an answer."""
-
-
-@dataclass
-class Asked:
-    """One request as it came."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    body: Object | None
-    headers: dict[str, str]
-
-
-@dataclass
-class Trouble:
-    """An answer for the next requests that match, instead of the true one."""
-
-    code: int
-    reason: str
-    message: str
-    times: int
-    match: Callable[[Asked], bool]
-    headers: dict[str, str]
-    body: str | None = None
+from tests.support.kubeapi.faults import Asked, Trouble
 
 
 class Watcher:
     """One open watch: what a test puts into it apart from the events."""
 
-    def __init__(self) -> None:
+    def __init__(self, collection: str) -> None:
+        self.collection = collection
         self.loop = asyncio.get_running_loop()
         self.awake = asyncio.Event()
         self.extra: list[bytes | BaseException | None] = []
@@ -66,6 +41,7 @@ class State:
     watchers: list[Watcher] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
+    installed: set[str] = field(default_factory=lambda: set(custom.CUSTOM))
     gone_in_stream: bool = True
     before_page: Callable[[Asked], None] | None = None
 
@@ -94,15 +70,14 @@ def make_app(state: State) -> Starlette:
                 trouble.times -= 1
                 if not trouble.times:
                     state.troubles.remove(trouble)
-        if trouble is not None and trouble.body is not None:
-            return Response(trouble.body, trouble.code, trouble.headers, "application/json")
-        if trouble is not None:
-            refusal = Refused(trouble.code, trouble.reason, trouble.message)
-            return JSONResponse(refusal.status, trouble.code, headers=trouble.headers)
-        try:
-            return _route(state, asked, request.path_params)
-        except Refused as refusal:
-            return JSONResponse(refusal.status, refusal.code)
+
+        def reply() -> Response:
+            try:
+                return _route(state, asked, request.path_params)
+            except Refused as refusal:
+                return JSONResponse(refusal.status, refusal.code)
+
+        return reply() if trouble is None else await trouble.answer(asked, reply)
 
     verbs = ["GET", "POST", "PUT", "PATCH", "DELETE"]
     core, grouped = "/api/{group:str}", "/apis/{api:str}/{group:str}"
@@ -114,6 +89,7 @@ def make_app(state: State) -> Starlette:
     )
     # The longer first: /namespaces/x/pods must not be read as the collection "namespaces".
     paths = [head + tail for tail in reversed(tails) for head in (core, grouped)]
+    paths.append(grouped + "/{plural}/{name}/{part:str}")
     return Starlette(routes=[Route(path, answer, methods=verbs) for path in paths])
 
 
@@ -121,7 +97,10 @@ def _route(state: State, asked: Asked, found: dict[str, str]) -> Response:
     collection = "/".join(filter(None, (found.get("api"), found["group"], found["plural"])))
     namespace, name = found.get("namespace"), found.get("name")
     key: Key = (collection, namespace or "", name or "")
+    is_custom, of_status = collection in custom.CUSTOM, found.get("part") == "status"
     with state.lock:
+        if (is_custom and collection not in state.installed) or ("part" in found and not of_status):
+            return PlainTextResponse("404 page not found\n", 404)
         match asked.method, name:
             case "GET", None if asked.query.get("watch") in ("1", "true"):
                 return _watch(state, asked, collection, namespace)
@@ -141,6 +120,10 @@ def _route(state: State, asked: Asked, found: dict[str, str]) -> Response:
                 return JSONResponse(state.objects.get(key))
             case "POST", None:
                 return _create(state, collection, namespace, asked.body or {})
+            case "PUT", _ if is_custom:
+                done = custom.replace(state.objects, key, asked.body or {}, status=of_status)
+            case "PATCH", _ if is_custom:
+                done = custom.patch(state.objects, key, asked.body or {}, status=of_status)
             case "PATCH", _:
                 done = state.objects.patch(key, asked.body or {})
             case "PUT", _:
@@ -160,7 +143,10 @@ def _create(state: State, collection: str, namespace: str | None, body: Object) 
     key = (collection, body["metadata"]["namespace"], body["metadata"]["name"])
     if key in state.objects.current:
         raise Refused(409, "AlreadyExists", f'"{key[2]}" already exists')
-    made = state.objects.put(collection, body)
+    if collection in custom.CUSTOM:
+        made = custom.create(state.objects, key, body)
+    else:
+        made = state.objects.put(collection, body)
     state.wake()
     return JSONResponse(made, 201)
 
@@ -180,7 +166,7 @@ def _watch(state: State, asked: Asked, collection: str, namespace: str | None) -
     since = int(asked.query.get("resourceVersion") or 0)
     if since < objects.oldest and not state.gone_in_stream:
         raise expired(since, objects.oldest)
-    watcher = Watcher()
+    watcher = Watcher(collection)
     state.watchers.append(watcher)
 
     def news(seen: int) -> list[tuple[int, Object]]:

@@ -12,13 +12,21 @@ from types import TracebackType
 
 import uvicorn
 
-from tests.support.kubeapi.app import Abort, Asked, State, Trouble, make_app
+from tests.support.kubeapi.app import State, make_app
 from tests.support.kubeapi.collection import Key, Object, merge
+from tests.support.kubeapi.custom import GPUNODES
+from tests.support.kubeapi.faults import Abort, Asked, Held, Lost, Match, Said, Slow, Trouble
 
 Backup = tuple[int, dict[Key, Object]]
 
 PODS = "v1/pods"
 EVENTS = "events.k8s.io/v1/events"
+NODES = "v1/nodes"
+
+
+def any_request(asked: Asked) -> bool:
+    """Match every request."""
+    return True
 
 
 class FakeKubeApi:
@@ -29,6 +37,7 @@ class FakeKubeApi:
         # Keeps the port ours while the server is away; nothing listens on it then.
         self._reserved = self._bound(0)
         self.port: int = self._reserved.getsockname()[1]
+        self._held: list[Held] = []
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -101,6 +110,41 @@ class FakeKubeApi:
         """Return the events that were written, oldest first."""
         return self.all(EVENTS)
 
+    # GPUNodes
+
+    def node(self, name: str = "node1", uid: str = "node-uid-1") -> Object:
+        """Make a Node, which a GPUNode belongs to; return it."""
+        return self.put({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "uid": uid}}, NODES)
+
+    def gpunode(self, name: str = "node1") -> Object | None:
+        """Return a GPUNode as it stands; None: there is none."""
+        with self._state.lock:
+            return self._state.objects.current.get((GPUNODES, "", name))
+
+    def reserve(self, *reservations: Object, name: str = "node1") -> Object:
+        """Write `spec.reservations` over whatever version there is, as an extender that came first."""
+        with self._state.lock:
+            before = self._state.objects.get((GPUNODES, "", name))
+            made = self._state.objects.put(GPUNODES, {**before, "spec": {"reservations": list(reservations)}})
+            self._state.wake()
+        return made
+
+    def install_crds(self) -> None:
+        """Know the kind GPUNode, as at the start."""
+        with self._state.lock:
+            self._state.installed.add(GPUNODES)
+
+    def uninstall_crds(self) -> None:
+        """Forget the kind GPUNode, with all its objects, as a deletion of its definition does."""
+        with self._state.lock:
+            for key in [key for key in self._state.objects.current if key[0] == GPUNODES]:
+                self._state.objects.remove(key)
+            self._state.installed.discard(GPUNODES)
+            for watcher in self._state.watchers:
+                if watcher.collection == GPUNODES:
+                    watcher.extra.append(None)
+            self._state.wake()
+
     # Bad days
 
     def compact(self, *, in_stream: bool = True) -> None:
@@ -148,18 +192,43 @@ class FakeKubeApi:
         message: str = "not today",
         *,
         times: int = 1,
-        match: Callable[[Asked], bool] = lambda _: True,
+        match: Match = any_request,
         **headers: str,
     ) -> None:
         """Answer the next requests that match with a refusal."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
-        with self._state.lock:
-            self._state.troubles.append(Trouble(code, reason, message, times, match, named))
+        self._trouble(Said(times, match, code, reason, message, named))
 
-    def answer(self, body: str, *, times: int = 1, match: Callable[[Asked], bool] = lambda _: True) -> None:
+    def answer(self, body: str, *, times: int = 1, match: Match = any_request) -> None:
         """Answer the next requests that match with this body, as if all were well."""
+        self._trouble(Said(times, match, 200, body=body))
+
+    def lose_answers(self, *, times: int = 1, match: Match = any_request) -> None:
+        """Carry the next requests that match out, and break their connections before the answer."""
+        self._trouble(Lost(times, match))
+
+    def slow_down(self, seconds: float, *, times: int = 1, match: Match = any_request) -> None:
+        """Carry the next requests that match out, and answer after so many seconds."""
+        self._trouble(Slow(times, match, seconds))
+
+    def hold_back(self, *, times: int = 1, match: Match = any_request, patient: bool = False) -> Held:
+        """Keep the next requests that match under way until the test delivers or loses them.
+
+        Their senders see the connection break at once; `patient`: they wait for the answer.
+        """
+        held = Held(times, match, patient)
+        self._held.append(held)
+        self._trouble(held)
+        return held
+
+    def heal(self) -> None:
+        """End all troubles that are not over; what is held back stays so."""
         with self._state.lock:
-            self._state.troubles.append(Trouble(200, "", "", times, match, {}, body))
+            self._state.troubles.clear()
+
+    def _trouble(self, trouble: Trouble) -> None:
+        with self._state.lock:
+            self._state.troubles.append(trouble)
 
     def before_page(self, act: Callable[[Asked], None] | None) -> None:
         """Call `act` before each page of a list is made; in the server's thread."""
@@ -181,6 +250,10 @@ class FakeKubeApi:
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = True
+        with self._state.lock:
+            held = [each for each in self._held if each.patient]
+        for each in held:
+            each.lose()
         while self._thread.is_alive():
             self.inject(Abort())
             self._thread.join(0.05)
