@@ -62,7 +62,7 @@ async def start_agent(world: World) -> asyncio.subprocess.Process:
     settings = {
         "node_name": NODE, "state": str(world.state), "driver": str(world.driver),
         "kubelet_dir": str(world.kubelet.directory), "cdi_dir": str(world.cdi),
-        "kubeconfig": str(world.kubeconfig), "check_runtime": False,
+        "kubeconfig": str(world.kubeconfig), "check_runtime": False, "metrics_address": "off",
     }  # fmt: skip
     log = (world.place / "agent.log").open("ab")
     with log:

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from gaia_plugin import __version__
-from gaia_plugin.commands import agent, cards, demo, doctor, paths, resize, run, slots
+from gaia_plugin.commands import agent, cards, demo, doctor, explain, nodes, paths, resize, run, slots
 from gaia_plugin.commands.common import BROKEN, REFUSED
 from gaia_plugin.errors import Refusal, Unusable
-from gaia_plugin.extras import NODE_PARTS
+from gaia_plugin.extras import CLUSTER_PARTS, NODE_PARTS
 
 app = typer.Typer(
     name="gaia",
@@ -45,6 +45,8 @@ def _gaia(
 app.command()(cards.cards)
 app.command()(slots.slots)
 app.command()(resize.resize)
+app.command()(explain.explain)
+app.command()(nodes.nodes)
 app.command(context_settings={"allow_interspersed_args": False})(run.run)
 app.command()(doctor.doctor)
 app.command()(paths.paths)
@@ -65,7 +67,7 @@ def main() -> None:
         _say(str(unusable))
         sys.exit(BROKEN)
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in NODE_PARTS:
+        if (error.name or "").split(".")[0] not in NODE_PARTS | CLUSTER_PARTS:
             raise
         _say(
             f"This command needs the node part of Gaia ({error.name} is missing). Install it with "

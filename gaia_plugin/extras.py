@@ -8,6 +8,9 @@ from typing import Final
 NODE_PARTS: Final = frozenset({"anyio", "h11", "pynvml", "starlette", "structlog", "uvicorn"})
 """Modules of the extra `node` that the agent imports."""
 
+CLUSTER_PARTS: Final = frozenset({"aiohttp", "kubernetes"})
+"""Modules of it that only asking a cluster needs."""
+
 
 def require_node() -> None:
     """Make sure that an agent could run in this environment.

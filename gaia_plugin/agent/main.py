@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from gaia_plugin.errors import Refusal, Unusable
 from gaia_plugin.gpu import Gpus
 from gaia_plugin.gpu.nvml import Nvml
 from gaia_plugin.ledger import Ledger
+from gaia_plugin.metrics.address import Address
+from gaia_plugin.metrics.tally import Tally
 from gaia_plugin.sim import leave
 from gaia_plugin.slots import limits
 from gaia_plugin.slots.directory import SlotDirectories
@@ -55,7 +57,12 @@ def configure_logs() -> None:
 
 
 def serve(
-    state: Path, driver: Path | None, *, idle_exit: float | None = None, compute_ceiling: int = 100
+    state: Path,
+    driver: Path | None,
+    *,
+    idle_exit: float | None = None,
+    compute_ceiling: int = 100,
+    metrics: Address | None = None,
 ) -> int:
     """Be the agent of `state` until a signal ends it; return the exit code.
 
@@ -64,8 +71,9 @@ def serve(
         driver: the driver's directory; None: the system's.
         idle_exit: end after so many seconds without slots and clients; None: never.
         compute_ceiling: percent of a card's time that its elastic slots may have in all.
+        metrics: where they are served; None: nowhere.
     """
-    return guarded(state, lambda: _locked(state, driver, idle_exit, compute_ceiling))
+    return guarded(state, lambda: _locked(state, driver, idle_exit, compute_ceiling, metrics))
 
 
 def guarded(state: Path, run: Callable[[], int]) -> int:
@@ -88,7 +96,9 @@ def guarded(state: Path, run: Callable[[], int]) -> int:
     return 1
 
 
-def _locked(state: Path, driver: Path | None, idle_exit: float | None, compute_ceiling: int) -> int:
+def _locked(
+    state: Path, driver: Path | None, idle_exit: float | None, compute_ceiling: int, metrics: Address | None
+) -> int:
     with ExitStack() as stack:
         lock = StateLock.take(state)
         stack.callback(lock.release)
@@ -102,7 +112,7 @@ def _locked(state: Path, driver: Path | None, idle_exit: float | None, compute_c
         core = _core(state, directory, gpus, compute_ceiling)
         stack.callback(core.close)
         tell_who(state, directory)
-        asyncio.run(_run(core, Reader(gpus, core.directories.members, alarm), idle_exit))
+        asyncio.run(_run(core, Reader(gpus, core.directories.members, alarm), idle_exit, metrics))
     return 0
 
 
@@ -127,18 +137,31 @@ def tell_who(state: Path, driver: Path | None, **more: object) -> None:
     aside.rename(state / whose.NOTE)
 
 
-async def _run(core: Core, reader: Reader, idle_exit: float | None) -> None:
+async def _run(core: Core, reader: Reader, idle_exit: float | None, metrics: Address | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with ThreadPoolExecutor(1, "core") as work, ThreadPoolExecutor(1, "driver") as asking:
-        node = LocalNode(core, reader, work, asking)
+        tally = Tally()
+        node = LocalNode(core, reader, work, asking, meter=tally)
         try:
-            await node.open()
-            log.info("serving", state=str(core.state), driver=str(core.driver), pid=os.getpid())
-            await _until_ended(node, stop, idle_exit)
+            async with _metrics(node, tally, metrics):
+                await node.open()
+                log.info("serving", state=str(core.state), driver=str(core.driver), pid=os.getpid())
+                await _until_ended(node, stop, idle_exit)
         finally:
             await node.close()
+
+
+def _metrics(node: LocalNode, tally: Tally, address: Address | None) -> AbstractAsyncContextManager[object]:
+    if address is None:
+        return nullcontext()
+    # only now: what they need takes a moment to load, and hardly anybody on a single machine asks for them
+    from gaia_plugin.agent.figures import Figures
+    from gaia_plugin.metrics.page import Page
+    from gaia_plugin.metrics.serve import told
+
+    return told(Page(Figures(node, tally).snapshot), address)
 
 
 async def _until_ended(node: LocalNode, stop: asyncio.Event, idle_exit: float | None) -> None:

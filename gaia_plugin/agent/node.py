@@ -15,9 +15,11 @@ from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
 import structlog
+from starlette.types import ASGIApp
 
 from gaia_plugin import __version__, paths
 from gaia_plugin.agent.core import Core
+from gaia_plugin.agent.meters import NOBODY, Meter, timed
 from gaia_plugin.agent.readings import Reader
 from gaia_plugin.api import models
 from gaia_plugin.api.app import make_app
@@ -29,6 +31,8 @@ from gaia_plugin.slots.processes import Watch
 log = structlog.get_logger(__name__)
 PATIENCE: Final = 1.0
 """Seconds that an answer waits for a slow driver."""
+LAST_ANSWERS: Final = 30.0
+"""Seconds in which what was asked of a slot before it was gone is still answered."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -40,15 +44,23 @@ class LocalNode:
     Args:
         core: ledger and pages; only ever called in `work`.
         reader: what the driver says; only ever called in `asking`.
+        meter: is told what happens.
     """
 
     slot_socket_mode = 0o600
 
     def __init__(
-        self, core: Core, reader: Reader, work: ThreadPoolExecutor, asking: ThreadPoolExecutor
+        self,
+        core: Core,
+        reader: Reader,
+        work: ThreadPoolExecutor,
+        asking: ThreadPoolExecutor,
+        *,
+        meter: Meter = NOBODY,
     ) -> None:
         self.core = core
         self.reader = reader
+        self.meter = meter
         self._work = work
         self._asking = asking
         self._served: dict[str, Served] = {}
@@ -79,7 +91,7 @@ class LocalNode:
             except OSError as error:
                 # a full disk must not keep the other slots from being served
                 log.warning("socket not made", slot=record.slot, why=str(error))
-        self._operator = await serve(make_app(self), paths.operator_socket(self.core.state), limited=False)
+        self._operator = await serve(self._app(), paths.operator_socket(self.core.state), limited=False)
         self.drain_wanted.set()
 
     async def close(self) -> None:
@@ -98,11 +110,14 @@ class LocalNode:
         served = [*self._served.values(), *([self._operator] if self._operator else [])]
         return sum(each.connections for each in served)
 
+    def _app(self, slot: str | None = None) -> ASGIApp:
+        return make_app(self, slot, refused=self.meter.refused)
+
     async def _attend(self, record: SlotRecord) -> None:
         """Serve the slot's socket and watch its process."""
         path = self.core.directory(record.slot) / paths.SLOT_SOCKET
         if record.slot not in self._served:
-            app, mode = make_app(self, record.slot), self.slot_socket_mode
+            app, mode = self._app(record.slot), self.slot_socket_mode
             self._served[record.slot] = await serve(app, path, limited=True, mode=mode)
         self._watch(record)
 
@@ -190,7 +205,8 @@ class LocalNode:
 
     async def resize(self, slot: str, wish: models.Resize, generation: int | None) -> models.Resized:
         """Set a slot's amounts; what is free at once goes back before the answer."""
-        record = await self.do(self.core.resize, slot, wish, generation)
+        with timed(self.meter.resized):
+            record = await self._change(slot, wish, generation)
         self.touch(slot)
         log.debug("resized", slot=slot, units=record.target.units, cores=record.target.cores)
         if record.draining:
@@ -198,6 +214,10 @@ class LocalNode:
             await self._drain_soon(slot)
         view = await self.slot(slot)
         return models.Resized(state=view.state, message=view.message, slot=view)
+
+    async def _change(self, slot: str, wish: models.Resize, generation: int | None) -> SlotRecord:
+        """Put a slot's new amounts in force."""
+        return await self.do(self.core.resize, slot, wish, generation)
 
     async def release(self, slot: str) -> models.Slot:
         """Shrink a slot to nothing; it is gone when nothing of it is in use any more."""
@@ -222,6 +242,13 @@ class LocalNode:
     async def fit(self, wishes: Sequence[models.NewSlot]) -> tuple[models.Fit, ...]:
         """Tell for each wish whether it could start now."""
         return await self.do(self.core.fit, wishes)
+
+    async def explain(self, pod: str) -> models.Explained:
+        """Refuse: there are no pods on a machine without Kubernetes."""
+        raise Refusal(
+            Code.NO_SUCH_SLOT,
+            f"This machine is no node of a cluster and has no pod {pod}; `gaia slots` lists its slots.",
+        )
 
     async def wait_for_change(self, slot: str, timeout: float) -> None:
         """Return when the slot may have changed, at the latest after `timeout` seconds."""
@@ -303,12 +330,4 @@ class LocalNode:
         self.touch(slot)
         if served is not None:
             # not from within one of its own requests, which is waiting for this
-            self._spawn(_close_after_answers(served))
-
-
-async def _close_after_answers(served: Served) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(2.0):
-            while served.connections:
-                await asyncio.sleep(0.02)
-    await served.close()
+            self._spawn(served.finish(LAST_ANSWERS))

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gaia_plugin.agent.alarm import HARMLESS
 from gaia_plugin.errors import Unusable
+from gaia_plugin.metrics.address import Address, parse_address
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})+")
@@ -50,9 +51,21 @@ class AgentSettings(BaseSettings):
     harmless_xids: Annotated[tuple[int, ...], NoDecode] = Field(
         HARMLESS, description="XIDs, with commas between, after which a card stays in use."
     )
+    evict_unmanaged: bool = Field(
+        False, description="Delete pods whose processes hold memory of a card past Gaia's library."
+    )
     no_room_seconds: Annotated[float, Field(ge=1)] = Field(
         120.0, description="Seconds after which a pod that no card of this node takes is deleted."
     )
+    metrics_address: Annotated[Address | None, NoDecode] = Field(
+        Address("", 9478),
+        description="Where metrics are served, such as :9478 or 127.0.0.1:9478; off: nowhere.",
+    )
+
+    @field_validator("metrics_address", mode="before")
+    @classmethod
+    def _is_address(cls, value: object) -> object:
+        return parse_address(value) if isinstance(value, str) else value
 
     @field_validator("harmless_xids", mode="before")
     @classmethod

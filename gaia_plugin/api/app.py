@@ -6,6 +6,7 @@ The socket is the identity: the application behind a slot's socket knows its slo
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
@@ -14,51 +15,35 @@ import msgspec
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from gaia_plugin.api import codec, models, problems
+from gaia_plugin.api import codec, models, pace, problems
 from gaia_plugin.api.endpoints import ENDPOINTS, Endpoint, Where
 from gaia_plugin.api.node import Node
 from gaia_plugin.errors import Code, Refusal
 
-RESIZES_PER_SECOND: Final = 5
 BODY_TIMEOUT: Final = 5.0
 COMMENT_EVERY: Final = 15.0
 LOOK_EVERY: Final = 0.5
 """Seconds between two looks at what a watched slot uses; changes of its amounts wake at once."""
 
+_POD: Final = re.compile(r"[a-z0-9.-]+/[a-z0-9.-]+", re.ASCII)
+_LONGEST_POD: Final = 63 + 1 + 253
+
 log = structlog.get_logger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
+Heard = Callable[[str], None]
+
+
+def _unheard(_: str) -> None:
+    """Nobody counts refusals."""
 
 
 class TooLarge(Exception):
     """The body is larger than `codec.LARGEST_BODY`."""
-
-
-class RateLimit:
-    """At most `rate` calls in any second. One per slot; on the event loop only."""
-
-    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = rate
-        self._clock = clock
-        self._times: list[float] = []
-
-    def take(self) -> None:
-        """Count one call.
-
-        Raises:
-            Refusal: ``too_many_requests``.
-        """
-        now = self._clock()
-        self._times = [then for then in self._times if now - then < 1.0]
-        if len(self._times) >= self._rate:
-            raise Refusal(
-                Code.TOO_MANY_REQUESTS,
-                f"A slot can be resized {self._rate} times a second; wait a second and ask again.",
-            )
-        self._times.append(now)
 
 
 async def _body(request: Request) -> bytes:
@@ -75,6 +60,14 @@ async def _body(request: Request) -> bytes:
             Code.BAD_REQUEST, f"The body did not arrive within {BODY_TIMEOUT:.0f} seconds."
         ) from None
     return bytes(parts)
+
+
+def _pod_of(request: Request) -> str:
+    """Return the pod that an explanation is asked of: namespace/name, and nothing else."""
+    given = request.query_params.getlist("pod")
+    if len(given) != 1 or len(given[0]) > _LONGEST_POD or _POD.fullmatch(given[0]) is None:
+        raise Refusal(Code.BAD_REQUEST, "Name one pod as namespace/name, such as ?pod=default/training.")
+    return given[0]
 
 
 def _problem_response(problem: models.Problem, headers: dict[str, str] | None = None) -> Response:
@@ -94,10 +87,11 @@ def _answer(value: Any, status: int = 200) -> Response:
 class Operations:
     """The handlers, by the names in `ENDPOINTS`. `slot` is set behind a slot's socket."""
 
-    def __init__(self, node: Node, slot: str | None) -> None:
+    def __init__(self, node: Node, slot: str | None, refused: Heard = _unheard) -> None:
         self._node = node
         self._slot = slot
-        self._limit = RateLimit(RESIZES_PER_SECOND)
+        self._limit = pace.resizes()
+        self._heard = refused
 
     def slot_of(self, request: Request) -> str | None:
         """Return the slot that the request is about, if it is about one."""
@@ -119,6 +113,8 @@ class Operations:
                 return _answer(await self._node.slots())
             case "makeSlot":
                 return _answer(await self._node.make(body), 201)
+            case "explainPod":
+                return _answer(await self._node.explain(_pod_of(request)))
             case "fitSlots":
                 return _answer(await self._node.fit(body))
         assert slot is not None, endpoint
@@ -149,8 +145,10 @@ class Operations:
             await self._node.wait_for_change(slot, LOOK_EVERY)
             try:
                 latest = await self._node.slot(slot)
-            except Refusal:
-                yield b"event: gone\ndata: {}\n\n"
+            except Refusal as refusal:
+                # only of a slot that is gone: a reader that was merely cut off comes back
+                if refusal.code is Code.NO_SUCH_SLOT:
+                    yield b"event: gone\ndata: {}\n\n"
                 return
             # what is measured changes all the time: it may wait for the next look
             pure = _decided(latest) == _decided(current)
@@ -168,10 +166,21 @@ class Operations:
         if refusal.code is Code.STALE and slot is not None:
             try:
                 current = await self._node.slot(slot)
-            except Refusal:
-                current = None
-        headers = {"Retry-After": "1"} if refusal.code is Code.TOO_MANY_REQUESTS else None
-        return _problem_response(problems.problem(refusal, current=current), headers)
+            except Refusal as gone:
+                # it did not change, it ended
+                refusal = gone if gone.code is Code.NO_SUCH_SLOT else refusal
+        self._heard(refusal.code)
+        return _refused(refusal, current)
+
+    def paced(self, refusal: Refusal) -> Response:
+        """Answer with the refusal of a request that came too soon; it is not looked at."""
+        self._heard(refusal.code)
+        return _refused(refusal)
+
+
+def _refused(refusal: Refusal, current: models.Slot | None = None) -> Response:
+    headers = {"Retry-After": "1"} if refusal.code is Code.TOO_MANY_REQUESTS else None
+    return _problem_response(problems.problem(refusal, current=current), headers)
 
 
 def _decided(slot: models.Slot) -> models.Slot:
@@ -219,13 +228,18 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return _problem_response(problems.problem(refusal, status=status), headers)
 
 
-def make_app(node: Node, slot: str | None = None) -> Starlette:
-    """Return the application for the socket of `slot`, or for the operator socket."""
+def make_app(node: Node, slot: str | None = None, *, refused: Heard = _unheard) -> Starlette:
+    """Return the application for the socket of `slot`, or for the operator socket.
+
+    `refused` is told the code of each refusal, before it is answered.
+    """
     where: Where = "operator" if slot is None else "slot"
-    operations = Operations(node, slot)
+    operations = Operations(node, slot, refused)
     routes = [
         Route(endpoint.path, _handler(operations, endpoint), methods=[endpoint.method])
         for endpoint in ENDPOINTS
         if endpoint.where == where
     ]
-    return Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route, 400: _no_route})
+    limits = [] if slot is None else [Middleware(pace.Paced, limit=pace.requests(), answer=operations.paced)]
+    handlers = {404: _no_route, 405: _no_route, 400: _no_route}
+    return Starlette(routes=routes, exception_handlers=handlers, middleware=limits)

@@ -257,6 +257,10 @@ class NodeClient(_Client):
         body = [_builtins(wish) for wish in wishes]
         return self._call("POST", "/v1/fit", tuple[models.Fit, ...], body)
 
+    def explain(self, pod: str) -> models.Explained:
+        """Tell of a pod (namespace/name) what it asks for, what it has, and why it has no more."""
+        return self._call("GET", f"/v1/explain?pod={quote(pod, safe='/')}", models.Explained)
+
     def health(self) -> models.Health:
         """Return who answers: the agent's pid, driver and number of slots."""
         return self._call("GET", "/v1/healthz", models.Health)

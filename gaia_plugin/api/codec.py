@@ -20,6 +20,7 @@ LONGEST_NUMBER: Final = 20
 
 _STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKETS: Final = re.compile(r"[\[\]{}]")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _GENERATION: Final = re.compile(r'"([0-9]{1,18})"', re.ASCII)
 
 _T = TypeVar("_T")
@@ -56,6 +57,16 @@ def _check_depth(text: str) -> None:
             raise _bad(f"The body is nested more than {DEEPEST} deep; no request of Gaia's is.")
 
 
+def _check_characters(text: str, value: object) -> None:
+    """Refuse half of a character: JSON can write one, and no answer could repeat it."""
+    if _SURROGATE.search(text) is None:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _bad("The body has half of a character in it (a lone surrogate); write whole ones.") from None
+
+
 def decode(body: bytes, model: type[_T] | Any) -> _T:
     """Return `body` as `model`.
 
@@ -67,6 +78,7 @@ def decode(body: bytes, model: type[_T] | Any) -> _T:
         text = body.decode("utf-8")
         _check_depth(text)
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_short)
+        _check_characters(text, value)
     except (ValueError, RecursionError) as error:
         raise _bad(f"The body is not JSON: {_brief(error)}.") from error
     try:

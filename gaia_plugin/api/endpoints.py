@@ -15,6 +15,7 @@ class Endpoint:
     """One operation: which socket it is on, what it takes and what it answers.
 
     `body` and `answer` are types that msgspec knows; `answer` None means a stream of events.
+    `query` is a parameter that must be given, with what it is.
     `refusals` are the HTTP statuses that it can answer besides those that all can.
     """
 
@@ -28,20 +29,25 @@ class Endpoint:
     status: int = 200
     tagged: bool = False
     conditional: bool = False
+    query: tuple[str, str] | None = None
     refusals: tuple[int, ...] = field(default=())
 
 
 ENDPOINTS: Final = (
-    Endpoint("slot", "GET", "/v1/slot", "getSlot", "The slot as it stands.", models.Slot, tagged=True),
+    Endpoint(
+        "slot", "GET", "/v1/slot", "getSlot", "The slot as it stands.", models.Slot, tagged=True,
+        refusals=(404, 429),
+    ),
     Endpoint(
         "slot", "PATCH", "/v1/slot", "resizeSlot",
         "Set the totals of the slot, or the amounts on one of its cards.",
-        models.Resized, body=models.Resize, tagged=True, conditional=True, refusals=(409, 412, 422, 429),
+        models.Resized, body=models.Resize, tagged=True, conditional=True,
+        refusals=(404, 409, 412, 422, 429),
     ),
     Endpoint(
         "slot", "GET", "/v1/slot/events", "watchSlot",
         "The slot at once and after every change, as server-sent events named `slot`; `gone` at its end.",
-        None,
+        None, refusals=(404, 429),
     ),
     Endpoint(
         "operator", "GET", "/v1/healthz", "getHealth", "Who answers here.", models.Health,
@@ -73,6 +79,11 @@ ENDPOINTS: Final = (
         "operator", "PUT", "/v1/slots/{slot}/process", "ownSlot",
         "Give the slot to a process; it is released when that process ends, however it ends.",
         models.Slot, body=models.Owner, tagged=True, refusals=(404, 409, 422),
+    ),
+    Endpoint(
+        "operator", "GET", "/v1/explain", "explainPod",
+        "What a pod of this node asks for, what it has, and why it has no more.",
+        models.Explained, query=("pod", "The pod, as namespace/name."), refusals=(404,),
     ),
     Endpoint(
         "operator", "POST", "/v1/fit", "fitSlots",

@@ -183,6 +183,92 @@ class CardView(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
 
 
+HolderKind = Literal["slot", "reservation", "unmanaged"]
+
+
+class CardHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """Who counts on a card, and with how much: a slot with what it holds, else a reservation.
+
+    `name` is namespace/pod:container, or the slot's name where it has no pod. `used` is the slot's
+    measured bytes on this card; 0 for a reservation. `unmanaged` is memory that programs without a slice
+    use.
+    """
+
+    name: str
+    kind: HolderKind
+    amounts: Amounts
+    used: int
+
+
+class CardReason(msgspec.Struct, frozen=True, kw_only=True):
+    """One card, as it is for a container. Bytes and cores.
+
+    `free` is what nobody counts on but the container itself, `lacks` what is missing there of what it
+    asks for, or of what it may still grow by; nothing where it fits. `trouble` says why the card cannot
+    serve it at all.
+    """
+
+    uuid: str
+    index: int
+    name: str
+    total: Amounts
+    free: Amounts
+    lacks: Amounts
+    trouble: str
+    holders: tuple[CardHolder, ...]
+
+
+class LastRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent last refused a container with.
+
+    `ago` and `since` are seconds: since it was said last, and since it was refused first.
+    """
+
+    code: str
+    sentence: str
+    ago: float
+    since: float
+
+
+WaitState = Literal["pending", "waiting", "invalid", "ended"]
+
+
+class ContainerReason(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container asks for, what it has, and why it has no more.
+
+    `state` is its slot's, or without one: `pending` (the kubelet has not asked for it yet), `waiting`
+    (refused so far), `invalid` (what it asks for cannot be had anywhere), `ended`; `making` is a slot that
+    is booked and not in force yet. `asked` and `maximum` are totals over its `cards_wanted` cards; null
+    where they cannot be read. `best` is what would be granted now instead: of a new slot the request, of a
+    slot the totals that it could reach. `cards` are those that matter to it, with what each lacks.
+    """
+
+    container: str
+    state: State | WaitState | Literal["making"]
+    sentence: str
+    asked: Amounts | None
+    cards_wanted: int
+    maximum: Amounts | None
+    best: Amounts | None
+    slot: Slot | None
+    cards: tuple[CardReason, ...]
+    refused: LastRefusal | None
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of this node, with each of its containers that asks for a slice.
+
+    `phase` is Kubernetes' word for the pod; ``Gone`` where the pod is gone and a slot is left of it.
+    """
+
+    pod: str
+    uid: str
+    node: str
+    phase: str
+    sentence: str
+    containers: tuple[ContainerReason, ...]
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Who answers on the operator socket; `driver` is the directory of the driver's libraries."""
 

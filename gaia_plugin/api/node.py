@@ -38,5 +38,8 @@ class Node(Protocol):
     async def fit(self, wishes: Sequence[models.NewSlot]) -> tuple[models.Fit, ...]:
         """Tell for each wish whether it could start now."""
 
+    async def explain(self, pod: str) -> models.Explained:
+        """Tell of a pod (namespace/name) what it asks for, what it has, and why it has no more."""
+
     async def wait_for_change(self, slot: str, timeout: float) -> None:
         """Return when the slot may have changed, at the latest after `timeout` seconds."""

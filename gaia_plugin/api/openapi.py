@@ -24,8 +24,8 @@ _DESCRIPTION: Final = (
     "`$GAIA_SLOT_SOCKET`, in a container /run/gaia/agent.sock) speaks for that slot and no other; the "
     "operator's socket (tag `operator`; operator.sock in the state directory) for the whole node. There is "
     "no token: whoever can open the socket is who it is for. Per slot: 8 connections, bodies of 64 KiB, 2 "
-    "seconds for a request's head, 5 resizes a second. Memory is bytes, or text with a unit such as 8GiB; "
-    "cores are percent of one card's time."
+    "seconds for a request's head, 100 requests and 5 resizes a second. Memory is bytes, or text with a unit "
+    "such as 8GiB; cores are percent of one card's time."
 )
 
 
@@ -83,6 +83,11 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = []
     if "{slot}" in endpoint.path:
         parameters.append({"name": "slot", "in": "path", "required": True, "schema": {"type": "string"}})
+    if endpoint.query is not None:
+        name, said = endpoint.query
+        parameters.append(
+            {"name": name, "in": "query", "required": True, "description": said, "schema": {"type": "string"}}
+        )
     if endpoint.conditional:
         parameters.append(
             {

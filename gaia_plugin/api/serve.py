@@ -23,6 +23,8 @@ from gaia_plugin.errors import Code, Refusal
 CONNECTIONS: Final = 8
 HEADER_TIMEOUT: Final = 2.0
 KEEP_ALIVE: Final = 30
+_FLUSH: Final = 2.0
+"""Seconds in which a client may read the last answer of a slot that is gone."""
 
 
 def _full_answer(limit: int) -> bytes:
@@ -126,6 +128,22 @@ class Served:
             self._server.close()
             # only now: later the path may be another slot's of the same name
             self.path.unlink(missing_ok=True)
+
+    async def finish(self, patience: float) -> None:
+        """Stop listening, let what is asked already be answered, then end all connections.
+
+        Args:
+            patience: seconds for the answers; a request without an answer by then is broken off.
+        """
+        self.stop_listening()
+        if tasks := list(self._state.tasks):
+            await asyncio.wait(tasks, timeout=patience)
+        for connection in list(self._state.connections):
+            connection.shutdown()  # what was written is still sent
+        deadline = asyncio.get_running_loop().time() + _FLUSH
+        while self._state.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.02)
+        await self.close()
 
     async def close(self) -> None:
         """Stop listening and end all connections."""

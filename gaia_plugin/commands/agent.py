@@ -28,6 +28,14 @@ def agent(
             help="How much of a card's time its elastic slots may have in all. Default: 100.",
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Serve metrics for Prometheus at HOST:PORT, for example 127.0.0.1:9478; whoever reaches the "
+            "address can read them. Default: off, with --kubernetes :9478.",
+        ),
+    ] = None,
     kubernetes: Annotated[
         bool,
         typer.Option(
@@ -47,18 +55,32 @@ def agent(
     from gaia_plugin import paths
 
     if kubernetes:
-        raise typer.Exit(_serve_pods(state, driver, sim, idle_exit, compute_ceiling))
+        raise typer.Exit(_serve_pods(state, driver, sim, idle_exit, compute_ceiling, metrics))
     from gaia_plugin.agent.main import serve
     from gaia_plugin.api import whose
+    from gaia_plugin.metrics.address import address_of
 
     whose.refuse_on_node()
     chosen = driver_of(driver, sim)
     directory = paths.state_directory(chosen) if state is None else Path(os.path.abspath(state))
-    raise typer.Exit(serve(directory, chosen, idle_exit=idle_exit, compute_ceiling=compute_ceiling or 100))
+    raise typer.Exit(
+        serve(
+            directory,
+            chosen,
+            idle_exit=idle_exit,
+            compute_ceiling=compute_ceiling or 100,
+            metrics=None if metrics is None else address_of(metrics),
+        )
+    )
 
 
 def _serve_pods(
-    state: Path | None, driver: Path | None, sim: bool, idle_exit: float | None, ceiling: int | None
+    state: Path | None,
+    driver: Path | None,
+    sim: bool,
+    idle_exit: float | None,
+    ceiling: int | None,
+    metrics: str | None,
 ) -> int:
     from gaia_plugin.agent.settings import read_settings
 
@@ -67,7 +89,7 @@ def _serve_pods(
     where = None if state is None else Path(os.path.abspath(state))
     # a driver that is not there yet is waited for, so it is looked for later
     chosen = driver_of(driver, sim) if sim else driver and Path(os.path.abspath(driver))
-    settings = read_settings(state=where, driver=chosen, compute_ceiling=ceiling)
+    settings = read_settings(state=where, driver=chosen, compute_ceiling=ceiling, metrics_address=metrics)
 
     from gaia_plugin.agent.pods.main import serve_pods
 

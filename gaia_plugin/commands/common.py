@@ -98,7 +98,7 @@ def agent_with(slot: str, state: Path | None) -> tuple[NodeClient, str]:
     """Return the client of the one agent that has a slot, and the slot's name.
 
     Args:
-        slot: its name; on a node also namespace/pod, or namespace/pod/container.
+        slot: its name; on a node also namespace/pod, or namespace/pod:container.
         state: the agent's state directory; None: every agent's.
 
     Raises:
@@ -118,7 +118,7 @@ def agent_with(slot: str, state: Path | None) -> tuple[NodeClient, str]:
         places = " and ".join(str(where) for where, _, _ in exact)
         raise Unusable(f"Several agents have a slot {slot!r}; name one with --state: {places}.")
     if len(exact) > 1:
-        several = " or ".join(f"{each.label}/{each.name}" for _, _, each in exact)
+        several = " or ".join(f"{each.label}:{each.name}" for _, _, each in exact)
         raise Unusable(f"The pod {slot} has a slot in several containers: name {several}.")
     return exact[0][1], exact[0][2].slot
 
@@ -134,13 +134,15 @@ def _those(known: Sequence[str]) -> str:
 
 def names(slot: Slot) -> tuple[str, ...]:
     """Return what a slot may be called: its name, its pod, its pod and container."""
-    return (slot.slot, slot.label, f"{slot.label}/{slot.name}") if slot.label else (slot.slot,)
+    if not slot.label:
+        return (slot.slot,)
+    return slot.slot, slot.label, f"{slot.label}:{slot.name}", f"{slot.label}/{slot.name}"
 
 
 def title(slot: Slot, among: Iterable[Slot]) -> str:
     """Return namespace/pod of a slot, and its container where the pod has several slots; else ""."""
     several = sum(each.label == slot.label for each in among) > 1
-    return f"{slot.label}/{slot.name}" if slot.label and several else slot.label
+    return f"{slot.label}:{slot.name}" if slot.label and several else slot.label
 
 
 def print_json(value: object) -> None:

@@ -15,7 +15,7 @@ def resize(
         str | None,
         typer.Argument(
             metavar="SLOT",
-            help="The slot; on a node also NAMESPACE/POD or NAMESPACE/POD/CONTAINER. Default: the one this "
+            help="The slot; on a node also NAMESPACE/POD or NAMESPACE/POD:CONTAINER. Default: the one this "
             "program runs in.",
             show_default=False,
         ),

@@ -25,7 +25,7 @@ from gaia_plugin.commands.common import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from gaia_plugin.api.models import Slot
+    from gaia_plugin.api.models import Amounts, Slot
 
     Found = Sequence[tuple[Path, Sequence[Slot]]]
 
@@ -45,7 +45,8 @@ def slots(
     Of each slot: its state, memory and compute as used / limit, its share of compute, how much of the
     last second its kernels had to wait, the memory held on the card (more than granted while a shrink
     waits for memory to be freed), and how far it could grow now. An elastic slot's compute limit is
-    above its share while its card is idle. On a node the pod is named as gaia resize takes it.
+    above its share while its card is idle. On a node, instead: pod and container, what was requested,
+    what is granted now, held and used; `gaia resize` takes POD, or POD:CONTAINER where it has several.
     With --watch and --json every look is one line of JSON.
     """
     found = _look(state)
@@ -129,6 +130,15 @@ def _line(found: Found) -> None:
     sys.stdout.flush()
 
 
+_SINGLE: Final = (
+    *("slot", "state", "memory", "compute", "share", "throttled", "held", "could grow to", "cards"),
+)
+_PODS: Final = (
+    *("pod", "container", "state", "requested", "granted", "held", "used", "compute", "throttled"),
+    *("could grow to", "cards"),
+)
+
+
 def _tables(found: Found) -> list[RenderableType]:
     from rich.markup import escape
 
@@ -137,32 +147,58 @@ def _tables(found: Found) -> list[RenderableType]:
         if not listed:
             continue
         pods = any(slot.label for slot in listed)
-        columns = (
-            *("slot", *(("pod",) if pods else ()), "state", "memory", "compute", "share", "throttled"),
-            *("held", "could grow to", "cards"),
-        )
-        rows = [_row(slot, title(slot, listed) if pods else None) for slot in listed]
-        shown.append(table_of(f"Slots of the agent in {where}", columns, rows))
+        rows = [_pod_row(slot) if pods else _row(slot) for slot in listed]
+        shown.append(table_of(f"Slots of the agent in {where}", _PODS if pods else _SINGLE, rows))
         for slot in listed:
             said = (slot.note, "" if slot.time is None else slot.time.note)
-            shown += [f"{escape(slot.slot)}: {escape(note)}" for note in said if note]
+            shown += [f"{escape(title(slot, listed) or slot.slot)}: {escape(note)}" for note in said if note]
     return shown
 
 
-def _row(slot: Slot, pod: str | None) -> tuple[str, ...]:
-    now = slot.time
+def _row(slot: Slot) -> tuple[str, ...]:
     return (
         slot.slot,
-        *(() if pod is None else (pod,)),
         slot.state,
         f"{memory(slot.used)} / {memory(slot.granted.memory)}",
-        "" if now is None else f"{percent(now.used)} / {percent(now.limit)} %",
+        _time(slot),
         f"{slot.granted.cores} % {slot.compute}",
-        "" if now is None else f"{percent(now.throttled)} %",
+        _throttled(slot),
         memory(slot.held.memory),
         memory(slot.could_reach.memory),
-        ", ".join(str(card.index) for card in slot.cards),
+        _cards(slot),
     )
+
+
+def _pod_row(slot: Slot) -> tuple[str, ...]:
+    return (
+        slot.label or slot.slot,
+        slot.name,
+        slot.state,
+        _both(slot.requested),
+        f"{_both(slot.granted)} {slot.compute}",
+        _both(slot.held),
+        memory(slot.used),
+        _time(slot),
+        _throttled(slot),
+        _both(slot.could_reach),
+        _cards(slot),
+    )
+
+
+def _both(amounts: Amounts) -> str:
+    return f"{memory(amounts.memory)}, {amounts.cores} %"
+
+
+def _time(slot: Slot) -> str:
+    return "" if slot.time is None else f"{percent(slot.time.used)} / {percent(slot.time.limit)} %"
+
+
+def _throttled(slot: Slot) -> str:
+    return "" if slot.time is None else f"{percent(slot.time.throttled)} %"
+
+
+def _cards(slot: Slot) -> str:
+    return ", ".join(str(card.index) for card in slot.cards)
 
 
 def percent(permille: int) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from gaia_plugin.counted import Holder, Parts, counted
 from gaia_plugin.ledger.records import CardCapacity, SlotRecord, total
 from gaia_plugin.shares import NOTHING, Share
 
@@ -35,18 +36,36 @@ class CardEntry:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """All cards by UUID and all slots by name."""
+    """All cards by UUID and all slots by name.
+
+    `reserved` is what others have promised to containers, as far as is known. It is never written down:
+    it makes room scarce, and no invariant counts it.
+    """
 
     cards: Mapping[str, CardEntry]
     slots: Mapping[str, SlotRecord]
+    reserved: Mapping[Holder, Parts] = field(default_factory=dict)
 
     def held_on(self, card: str) -> Share:
         """Return what all slots together have booked on `card`."""
         return total(part.held for slot in self.slots.values() for part in slot.slices if part.card == card)
 
     def free_on(self, card: str) -> Share:
-        """Return capacity less bookings; negative where the card is overbooked."""
-        return self.cards[card].capacity.share - self.held_on(card)
+        """Return capacity less what counts on the card; negative where that is more than it has."""
+        capacity = self.cards[card].capacity.share
+        if not self.reserved:  # the same, without a look at the other cards
+            return capacity - self.held_on(card)
+        return capacity - counted(self._held(), self.reserved).get(card, NOTHING)
+
+    def _held(self) -> Mapping[Holder, Parts]:
+        """Return what is booked, by container."""
+        return {slot.holder: {part.card: part.held for part in slot.slices} for slot in self.slots.values()}
+
+    def open_to(self, holder: Holder) -> Book:
+        """Return the book as it is for a container that has no slot yet: its reservation is its own."""
+        if holder not in self.reserved:
+            return self
+        return replace(self, reserved={key: value for key, value in self.reserved.items() if key != holder})
 
     def with_slot(self, slot: SlotRecord) -> Book:
         """Return the book with `slot` added or replaced."""
@@ -68,7 +87,7 @@ def closed(book: Book, *, may_overbook: bool) -> Book:
     for uuid, entry in book.cards.items():
         if not entry.present and uuid not in used:
             continue
-        excess = (NOTHING - book.free_on(uuid)).most(NOTHING)
+        excess = (book.held_on(uuid) - entry.capacity.share).most(NOTHING)
         cards[uuid] = replace(entry, over=excess if may_overbook else entry.over.least(excess))
     return replace(book, cards=cards)
 

@@ -8,22 +8,28 @@ instruction leaves the last committed book.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from gaia_plugin.errors import Code, Refusal, Unusable
+from gaia_plugin.counted import Holder, Parts
+from gaia_plugin.errors import Code, Refusal
 from gaia_plugin.ledger import offers, rules, schema
 from gaia_plugin.ledger.book import Book, closed, violations
-from gaia_plugin.ledger.faults import LedgerBroken, damaged, faults
+from gaia_plugin.ledger.faults import LedgerBroken, faults
+from gaia_plugin.ledger.opening import open_file
 from gaia_plugin.ledger.records import CardCapacity, SlotRecord
+from gaia_plugin.ledger.waiting import Growing, crowded_out, unbooked
 from gaia_plugin.placement.model import CardState, Slice
 from gaia_plugin.shares import NOTHING, Share
+
+NOBODY: Final = Holder("", "")
+"""Who has what is in use in no slot; no container has this name."""
 
 
 class Ledger:
@@ -33,8 +39,9 @@ class Ledger:
 
     Args:
         path: of the file.
-        lazy: wait for the disk at a resize only, and in `tidy`. For slots that nothing is left of after a
-            power cut, which begin anew with their containers; a kill of this process loses nothing.
+        lazy: wait for the disk where a slot changes its size only, and in `tidy`. For slots that nothing is
+            left of after a power cut, which begin anew with their containers; a kill of this process loses
+            nothing.
 
     Raises:
         Unusable: the file is damaged, foreign, of a newer Gaia, or cannot be opened.
@@ -43,11 +50,15 @@ class Ledger:
     def __init__(self, path: Path, *, lazy: bool = False) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
-        # grows between `hold` and `commit`: slot -> (generation, targets). Kept in memory on purpose:
-        # after a crash such a grow is forgotten, its booking looks like draining and falls by itself.
-        self._growing: dict[str, tuple[int, dict[str, Share]]] = {}
+        # grows between `hold` and `commit`, oldest first. Kept in memory on purpose: after a crash such a
+        # grow is forgotten, its booking looks like draining and falls by itself.
+        self._growing: dict[str, Growing] = {}
+        self._in_vain: dict[str, Growing] = {}
+        # likewise: whoever wrote them down can be asked again
+        self._reserved: dict[Holder, dict[str, Share]] = {}
+        self._foreign: dict[str, Share] = {}
         self._known: tuple[int, Book] | None = None
-        self._connection = _open(self.path)
+        self._connection = open_file(self.path)
         self._lazy = lazy
         if lazy:
             self._connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -94,6 +105,21 @@ class Ledger:
         """Return all slots, oldest first."""
         return list(self._read().slots.values())
 
+    def slots_as_told(self) -> list[SlotRecord]:
+        """Return all slots without what is booked for grows that are not in force, or was booked in vain.
+
+        What was booked and cannot be had is nobody's for a moment; whoever fails for good where there is no
+        room must not see it.
+        """
+        with self._lock:
+            book, grows = self._read(), {**self._in_vain, **self._growing}
+            return [
+                record
+                if (grow := grows.get(name)) is None or grow.before is None
+                else unbooked(record, grow.before)
+                for name, record in book.slots.items()
+            ]
+
     def slot(self, slot: str) -> SlotRecord:
         """Return one slot.
 
@@ -121,6 +147,49 @@ class Ledger:
         """
         listed = list(cards)
         self._write(lambda book: rules.set_cards(book, listed), may_overbook=True)
+
+    # -- what others have promised
+
+    def set_reservations(self, reserved: Mapping[Holder, Parts]) -> None:
+        """Say what is promised to containers, beside the slots: nothing else is granted there.
+
+        A reservation counts until its container has a slot, see `gaia_plugin.counted`. Reservations on cards
+        that are not here count for nothing.
+        """
+        with self._lock:
+            self._reserved = {holder: dict(parts) for holder, parts in reserved.items()}
+            self._known = None
+
+    def reservations(self) -> Mapping[Holder, Parts]:
+        """Return what `set_reservations` was told last."""
+        with self._lock:
+            return dict(self._reserved)
+
+    def set_foreign(self, units: Mapping[str, int]) -> None:
+        """Say how many units of each card are in use by nobody's slot: they are not granted to anybody.
+
+        Known in memory only, as reservations are; cores are not concerned.
+        """
+        with self._lock:
+            self._foreign = {card: Share(each, 0) for card, each in units.items() if each > 0}
+            self._known = None
+
+    def foreign(self) -> Mapping[str, int]:
+        """Return what `set_foreign` was told last; cards without such use are left out."""
+        with self._lock:
+            return {card: share.units for card, share in self._foreign.items()}
+
+    def crowded_out(self, waiting: Iterable[str]) -> dict[str, Refusal]:
+        """Return which grows under way find no room beside the reservations, with what they are told.
+
+        Args:
+            waiting: slots whose grows are not announced yet; the newest of them loses first.
+        """
+        with self._lock:
+            asked = set(waiting)
+            return crowded_out(
+                self._read(), [(slot, grow) for slot, grow in self._growing.items() if slot in asked]
+            )
 
     # -- slots
 
@@ -168,7 +237,10 @@ class Ledger:
         with self._lock:
             after = self._write(lambda book: rules.reserved(_granted(book, new, choose), slot))
             record = after.slots[slot]
-            self._growing[slot] = (record.generation, {part.card: part.requested for part in record.slices})
+            self._growing.pop(slot, None)  # so that it is the newest
+            self._growing[slot] = Growing(
+                record.generation, {part.card: part.requested for part in record.slices}
+            )
             return record
 
     def take_back(self, slot: str) -> None:
@@ -210,15 +282,16 @@ class Ledger:
                 raise Refusal(
                     Code.UNAVAILABLE, f"Another change of slot {slot!r} is under way; try again in a moment."
                 )
-            wanted: dict[str, Share] = {}
+            begun: list[Growing] = []
 
             def change(book: Book) -> Book:
                 record, targets = rules.target_of(book, slot, new, generation)
-                wanted.update(targets)
+                begun.append(Growing(record.generation, targets, record))
                 return rules.hold(book, record, targets)
 
-            record = self._write(change).slots[slot]
-            self._growing[slot] = (record.generation, wanted)
+            with self._hurried():
+                record = self._write(change).slots[slot]
+            self._growing[slot] = begun[0]
             return record
 
     def commit(self, slot: str) -> SlotRecord:
@@ -228,15 +301,17 @@ class Ledger:
             Refusal: ``stale``, when the slot changed since `hold`, or no grow is under way.
         """
         with self._lock:
-            generation, wanted = self._growing.get(slot, (-1, {}))
+            grow = self._growing.get(slot, Growing(-1, {}))
 
             def change(book: Book) -> Book:
                 record = rules.find(book, slot)
-                rules.fresh(record, generation)
-                return rules.aim(book, record, wanted)
+                rules.fresh(record, grow.generation)
+                return rules.aim(book, record, grow.wanted)
 
             try:
-                return self._write(change).slots[slot]
+                # a new slot's answer need not survive a power cut: its container does not either
+                with contextlib.nullcontext() if grow.before is None else self._hurried():
+                    return self._write(change).slots[slot]
             finally:
                 self._growing.pop(slot, None)
 
@@ -247,7 +322,8 @@ class Ledger:
             Refusal: code ``no_such_slot``.
         """
         with self._lock:
-            self._growing.pop(slot, None)
+            if (grow := self._growing.pop(slot, None)) is not None:
+                self._in_vain[slot] = grow
             return self.slot(slot)
 
     def resize(self, slot: str, new: Mapping[str, Share], generation: int | None = None) -> SlotRecord:
@@ -264,11 +340,8 @@ class Ledger:
             return rules.aim(book, *rules.target_of(book, slot, new, generation))
 
         with self._lock:
-            self._hurry(True)  # the answer must survive a power cut
-            try:
+            with self._hurried():
                 after = self._write(change)
-            finally:
-                self._hurry(False)
             self._forget_stale_grow(after, slot)
             return after.slots[slot]
 
@@ -285,7 +358,8 @@ class Ledger:
             Refusal: ``no_such_slot``, ``stale``.
         """
         with self._lock:
-            wanted = self._growing.get(slot, (0, {}))[1]
+            wanted = self._growing.get(slot, Growing(0, {})).wanted
+            self._in_vain.pop(slot, None)
             return self._write(lambda book: rules.settle(book, slot, generation, use, wanted)).slots[slot]
 
     def raise_held(self, slot: str, card: str, units: int) -> SlotRecord:
@@ -325,6 +399,18 @@ class Ledger:
         """
         return self._write(lambda book: rules.own(book, slot, process, process_start)).slots[slot]
 
+    def note_desired(self, slot: str, desired: str) -> SlotRecord:
+        """Write a note beside a slot, for whoever carries out wishes from elsewhere; it grants nothing.
+
+        Raises:
+            Refusal: code ``no_such_slot``.
+        """
+
+        def change(book: Book) -> Book:
+            return book.with_slot(replace(rules.find(book, slot), desired=desired))
+
+        return self._write(change).slots[slot]
+
     # -- transactions
 
     def tidy(self) -> None:
@@ -341,9 +427,19 @@ class Ledger:
         if self._lazy:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if now else 'NORMAL'}")
 
+    @contextlib.contextmanager
+    def _hurried(self) -> Iterator[None]:
+        """Let what is written within survive a power cut: an answer is given upon it."""
+        self._hurry(True)
+        try:
+            yield
+        finally:
+            self._hurry(False)
+
     def _forget_stale_grow(self, book: Book, slot: str) -> None:
-        if slot in self._growing and self._growing[slot][0] != book.slots[slot].generation:
-            del self._growing[slot]
+        for grows in (self._growing, self._in_vain):
+            if slot in grows and grows[slot].generation != book.slots[slot].generation:
+                del grows[slot]
 
     def _read(self) -> Book:
         with self._lock, faults(self.path):
@@ -353,11 +449,16 @@ class Ledger:
                 return self._known[1]
             self._connection.execute("BEGIN")
             try:
-                book = schema.read(self._connection)
+                book = self._book()
             finally:
                 self._connection.execute("ROLLBACK")
             self._known = version, book
             return book
+
+    def _book(self) -> Book:
+        """Return the book as the file has it, with what is known beside it."""
+        taken = {NOBODY: self._foreign} if self._foreign else {}
+        return replace(schema.read(self._connection), reserved={**self._reserved, **taken})
 
     def _write(self, change: Callable[[Book], Book], *, may_overbook: bool = False) -> Book:
         with self._lock, faults(self.path):
@@ -365,9 +466,7 @@ class Ledger:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-                before = (
-                    known[1] if known is not None and known[0] == version else schema.read(self._connection)
-                )
+                before = known[1] if known is not None and known[0] == version else self._book()
                 after = closed(change(before), may_overbook=may_overbook)
                 broken = violations(after)
                 if broken:
@@ -388,81 +487,6 @@ def _granted(book: Book, new: SlotRecord, choose: Callable[[list[CardState]], Se
     # asked before `choose`, whose refusal would hide the plainer reason
     if new.slot in book.slots:
         return rules.grant(book, new, ())
-    return rules.grant(book, new, tuple(choose(rules.states(book))))
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    try:
-        # made by hand so that nobody else may ever read it; SQLite's companions take its mode
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
-    except (OSError, sqlite3.Error) as fault:
-        raise Unusable(f"The ledger {path} cannot be opened: {fault}.") from fault
-    try:
-        _prepare(connection, path)
-    except sqlite3.OperationalError as fault:
-        connection.close()
-        raise Unusable(f"The ledger {path} cannot be opened: {fault}.") from fault
-    except sqlite3.DatabaseError as fault:
-        connection.close()
-        raise damaged(path, str(fault)) from fault
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    # FULL, because an answer that was given must survive a power cut
-    for pragma in ("foreign_keys = ON", "synchronous = FULL", "trusted_schema = OFF"):
-        connection.execute(f"PRAGMA {pragma}")
-    _identify(connection, path)  # before the first write: a file of somebody else's stays as it is
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if not _identify(connection, path):
-            _make_tables(connection)
-        _bring_up_to_date(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if verdict != "ok":
-        raise damaged(path, str(verdict))
-    broken = violations(schema.read(connection))
-    if broken:
-        raise damaged(path, "; ".join(broken))
-
-
-def _identify(connection: sqlite3.Connection, path: Path) -> bool:
-    """Tell whether the file has our tables; refuse one that is foreign or newer."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application == 0 and version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-        return False
-    if application != schema.APPLICATION_ID:
-        raise Unusable(f"The file {path} is not a ledger of Gaia's; move it away and start again.")
-    if version > schema.SCHEMA_VERSION:
-        raise Unusable(
-            f"The ledger {path} was written by a newer Gaia (schema {version}, this one knows "
-            f"{schema.SCHEMA_VERSION}). Install that version again."
-        )
-    return True
-
-
-def _bring_up_to_date(connection: sqlite3.Connection) -> None:
-    """Change the tables of an older file, within the caller's transaction."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    for newer in range(version + 1, schema.SCHEMA_VERSION + 1):
-        for change in schema.CHANGES[newer]:
-            connection.execute(change)
-    connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
-
-
-def _make_tables(connection: sqlite3.Connection) -> None:
-    for table in schema.TABLES:
-        connection.execute(table)
-    connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
+    room = book.open_to(new.holder)  # what is reserved for it is room for nobody else
+    after = rules.grant(room, new, tuple(choose(rules.states(room))))
+    return replace(after, reserved=book.reserved)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gaia_plugin.counted import Holder
 from gaia_plugin.shares import NOTHING, Share
 
 
@@ -47,7 +48,8 @@ class SlotRecord:
     `generation` counts every change of `target`. `maximum` is a total over all cards. `slices`
     keep their order for ever: it is the order of the cards in the slot's pages. `process` and
     `process_start` (clock ticks since boot) name the process whose end releases the slot. `label`
-    says whose slot it is where `owner` says little to people: ``namespace/pod``.
+    says whose slot it is where `owner` says little to people: ``namespace/pod``. `desired` is a note of
+    whoever carries out wishes from elsewhere; the ledger does not read it.
     """
 
     slot: str
@@ -62,6 +64,12 @@ class SlotRecord:
     process_start: int | None
     created: float
     label: str = ""
+    desired: str = ""
+
+    @property
+    def holder(self) -> Holder:
+        """Return the container whose slot it is."""
+        return Holder(self.owner, self.name)
 
     @property
     def requested(self) -> Share:

@@ -10,7 +10,7 @@ from gaia_plugin.ledger.records import CardCapacity, SliceRecord, SlotRecord
 from gaia_plugin.shares import Share
 
 APPLICATION_ID: Final = 0x47414941  # "GAIA"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 TABLES: Final = (
     """
@@ -40,6 +40,7 @@ TABLES: Final = (
         process_start INTEGER,
         created REAL NOT NULL,
         label TEXT NOT NULL DEFAULT '',
+        desired TEXT NOT NULL DEFAULT '',
         CHECK ((process IS NULL) = (process_start IS NULL))
     ) STRICT
     """,
@@ -60,7 +61,10 @@ TABLES: Final = (
     """,
 )
 
-CHANGES: Final = {2: ("ALTER TABLE slot ADD COLUMN label TEXT NOT NULL DEFAULT ''",)}
+CHANGES: Final = {
+    2: ("ALTER TABLE slot ADD COLUMN label TEXT NOT NULL DEFAULT ''",),
+    3: ("ALTER TABLE slot ADD COLUMN desired TEXT NOT NULL DEFAULT ''",),
+}
 """What brings a file to each schema from the one before it."""
 
 _PUT_CARD: Final = """
@@ -70,10 +74,11 @@ _PUT_CARD: Final = """
         present = excluded.present, over_units = excluded.over_units, over_cores = excluded.over_cores
 """
 _PUT_SLOT: Final = """
-    INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (slot) DO UPDATE SET generation = excluded.generation, releasing = excluded.releasing,
         maximum_units = excluded.maximum_units, maximum_cores = excluded.maximum_cores,
-        process = excluded.process, process_start = excluded.process_start, label = excluded.label
+        process = excluded.process, process_start = excluded.process_start, label = excluded.label,
+        desired = excluded.desired
 """
 _PUT_SLICE: Final = """
     INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -112,6 +117,7 @@ def read(connection: sqlite3.Connection) -> Book:
             process_start=row[9],
             created=row[10],
             label=row[11],
+            desired=row[12],
         )
         for row in connection.execute("SELECT * FROM slot ORDER BY created, slot")
     }
@@ -145,7 +151,7 @@ def _write_slot(connection: sqlite3.Connection, slot: SlotRecord) -> None:
         (
             *(slot.slot, slot.owner, slot.name, slot.generation, slot.releasing, slot.compute),
             *(slot.maximum.units, slot.maximum.cores, slot.process, slot.process_start, slot.created),
-            slot.label,
+            *(slot.label, slot.desired),
         ),
     )
     connection.executemany(

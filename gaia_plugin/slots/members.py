@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -82,6 +83,22 @@ class _Seen:
     container: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the kernel shows a process that lives.
+
+    `pod` is the UID of its pod and `container` the runtime's ID of its container; both are empty outside of
+    pods. `name` is the container's name, empty while the API server has not shown whose ID that is.
+    """
+
+    pid: int
+    start: int
+    inner_pid: int
+    pod: str = ""
+    container: str = ""
+    name: str = ""
+
+
 class ContainerMembers:
     """Slots of pods: a process is in the slot of the container whose cgroup it is in.
 
@@ -89,7 +106,7 @@ class ContainerMembers:
     says. A process of a pod whose container is not known there yet counts for each slot of the pod.
     Nothing that a tenant can change is asked: neither its environment nor its root.
 
-    This process must see all processes of the machine (``hostPID``).
+    This process must see all processes of the machine (``hostPID``). Methods may be called from any thread.
 
     Args:
         slots: the directory of all slots, named after pod UID and container.
@@ -113,12 +130,56 @@ class ContainerMembers:
         self._seen: dict[int, _Seen] = {}
         self._hosts: dict[tuple[int, int], set[int]] = {}
         self._dead: set[tuple[str, int, int]] = set()
+        self._lock = threading.RLock()
 
     def host_pid(self, slot: str, pid: int, start: int) -> int | None:
         """Return the pid, on this machine, of the process that `slot` calls `pid`; None: it has ended.
 
         0 where that cannot be told yet: it has to be counted among the living.
         """
+        with self._lock:
+            return self._host_pid(slot, pid, start)
+
+    def contains(self, slot: str, pid: int) -> bool:
+        """Tell whether the process with this pid of the machine is in the slot's container."""
+        with self._lock:
+            seen = self._of(pid)
+            return seen is not None and self._is_in(slot, seen)
+
+    def place(self, pid: int) -> Place | None:
+        """Return where the process with this pid of the machine is; None: it has ended."""
+        with self._lock:
+            seen = self._of(pid)
+            return None if seen is None else self._place(pid, seen)
+
+    def elsewhere(self, slot: str, pid: int, start: int) -> list[Place]:
+        """Return the living processes outside of `slot` that call themselves `pid` and began at `start`.
+
+        Another container has such a twin now and then by chance: it proves nothing by itself.
+        """
+        with self._lock:
+            twins = [(host, self._of(host)) for host in list(self._hosts.get((pid, start), ()))]
+            return [self._place(host, seen) for host, seen in twins if seen and not self._is_in(slot, seen)]
+
+    def living(self, pod: str, container: str) -> list[Place]:
+        """Return the processes that live now in the container with the runtime's ID `container`.
+
+        The one that is the first of its pid namespace comes first: without it the others end, too.
+        """
+        with self._lock:
+            self._look()
+            found = [
+                self._place(host, seen)
+                for host, seen in self._seen.items()
+                if pod and container and (seen.pod, seen.container) == (pod, container)
+            ]
+        return sorted(found, key=lambda place: place.inner_pid)
+
+    def _place(self, pid: int, seen: _Seen) -> Place:
+        name = self.names(seen.pod).get(seen.container, "") if seen.pod else ""
+        return Place(pid, seen.start, seen.inner_pid, seen.pod, seen.container, name)
+
+    def _host_pid(self, slot: str, pid: int, start: int) -> int | None:
         found = self._find(slot, pid, start)
         if found is not None:
             return found
@@ -134,11 +195,6 @@ class ContainerMembers:
                 self._dead.clear()
             self._dead.add((slot, pid, start))
         return found
-
-    def contains(self, slot: str, pid: int) -> bool:
-        """Tell whether the process with this pid of the machine is in the slot's container."""
-        seen = self._of(pid)
-        return seen is not None and self._is_in(slot, seen)
 
     def _find(self, slot: str, pid: int, start: int) -> int | None:
         for host in self._hosts.get((pid, start), ()):

@@ -44,7 +44,8 @@ class ProcessUsage:
     """The claims of one living process; `cards` are in the order of the slot's slices.
 
     `place` is its index in both pages and `owner` the word that marks it there; `pid` is the one by
-    which this machine knows it, also when it is in a container.
+    which this machine knows it, also when it is in a container. `library` is the version of the library
+    that registered it, as that library's version word has it.
     """
 
     place: int
@@ -52,14 +53,20 @@ class ProcessUsage:
     pid: int
     start: int
     cards: tuple[CardUsage, ...]
+    library: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A usage page: its living processes, or the reason why it says nothing (`damaged`)."""
+    """A usage page: its living processes, or the reason why it says nothing (`damaged`).
+
+    `absent` are pid and start time, as the page has them, of those that no longer live in the slot, or
+    never did.
+    """
 
     processes: tuple[ProcessUsage, ...] = ()
     damaged: str = ""
+    absent: tuple[tuple[int, int], ...] = ()
 
     def used(self, card: int) -> int:
         """Return the bytes that all processes claim on the card of that index."""
@@ -113,9 +120,12 @@ def _read(file: int, cards: int, host_pid: HostPid) -> Usage:
     if len(page) != places * step:
         return Usage(damaged=_CUT)
     owners = memoryview(page).cast("Q")[numbers["usage.process.owner"] // _WORD :: step // _WORD].tolist()
-    found = []
+    found, absent = [], []
     for place, owner in enumerate(owners):
-        if owner == 0 or (pid := host_pid(*owner_of(owner))) is None:
+        if owner == 0:
+            continue
+        if (pid := host_pid(*owner_of(owner))) is None:
+            absent.append(owner_of(owner))
             continue
         offset = place * step
         again = os.pread(file, step, first + offset)
@@ -124,7 +134,7 @@ def _read(file: int, cards: int, host_pid: HostPid) -> Usage:
         process = _process(place, pid, page[offset : offset + step], again, cards)
         if process is not None:
             found.append(process)
-    return Usage(tuple(found))
+    return Usage(tuple(found), absent=tuple(absent))
 
 
 def _process(place: int, pid: int, announced: bytes, given: bytes, cards: int) -> ProcessUsage | None:
@@ -151,4 +161,5 @@ def _process(place: int, pid: int, announced: bytes, given: bytes, cards: int) -
                 returns=word(before, "returns"),
             )
         )
-    return ProcessUsage(place, owner, pid, owner_of(owner)[1], tuple(found))
+    library = int(after[numbers["usage.process.library"] // _WORD])
+    return ProcessUsage(place, owner, pid, owner_of(owner)[1], tuple(found), library)

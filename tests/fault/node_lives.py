@@ -35,7 +35,8 @@ class Lives:
         settings = {
             "node_name": NODE, "state": str(world.state), "driver": str(world.driver),
             "kubelet_dir": str(world.kubelet.directory), "cdi_dir": str(world.cdi),
-            "kubeconfig": str(world.kubeconfig), "check_runtime": False, **changed,
+            "kubeconfig": str(world.kubeconfig), "check_runtime": False, "metrics_address": "off",
+            **changed,
         }  # fmt: skip
         pipe = asyncio.subprocess.PIPE
         with log.open("wb") as errors:
@@ -44,9 +45,10 @@ class Lives:
             )  # fmt: skip
         return cls(process)
 
-    async def start(self) -> None:
+    async def start(self, *dies: str) -> None:
+        """Begin a life; one that `dies` at a point ends there by itself, see `tests.fault.dying`."""
         assert self.process.stdin is not None
-        self.process.stdin.write(b"go\n")
+        self.process.stdin.write(" ".join(("go", *dies)).encode() + b"\n")
         self.pid = int(await self._line())
 
     async def kill(self) -> None:
@@ -89,11 +91,15 @@ class Storm:
             for _ in range(MOST_PODS):
                 group.create_task(self._place())
 
+    def pod(self, units: int) -> Pod:
+        """A pod of some size."""
+        return Pod.of({MEMORY: units, CORES: units})
+
     async def _place(self) -> None:
         """One pod after the other, each through a random life."""
         while not self.calm:
             units = self.dice.choice([4, 8, 16])
-            pod = Pod.of({MEMORY: units, CORES: units})
+            pod = self.pod(units)
             self.world.show(pod)
             if not await self.world.kubelet.admit(pod):  # no plugin is there
                 self.world.kubelet.pods.remove(pod)

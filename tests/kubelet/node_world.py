@@ -30,12 +30,14 @@ from gaia_plugin.kube.pods import Pods
 from gaia_plugin.kube.reflector import Backoff, Reflector
 from gaia_plugin.ledger import SlotRecord
 from gaia_plugin.ledger.allocations import Allocations
+from gaia_plugin.metrics.tally import Tally
 from gaia_plugin.slots import pages
 from gaia_plugin.slots.cdi.driver import CUDA, NVML, DriverEdits, Private, covering
 from gaia_plugin.slots.cdi.files import SpecFiles
 from gaia_plugin.slots.cdi.model import ContainerEdits, DeviceNode
 from gaia_plugin.slots.container import ContainerDirectories
 from gaia_plugin.slots.limits import share_of
+from gaia_plugin.slots.members import Members
 from gaia_plugin.slots.names import slot_name
 from gaia_plugin.units import MIB
 from tests.support.folders import Folders
@@ -120,7 +122,7 @@ class Agent:
     @classmethod
     async def start(cls, world: World) -> Agent:
         directories = ContainerDirectories(
-            world.state, world.shadows, context_bytes=300 * MIB, members=NoMembers(), mounts=world.mounts
+            world.state, world.shadows, context_bytes=300 * MIB, members=world.members, mounts=world.mounts
         )
         core = PodCore(
             world.state,
@@ -135,7 +137,7 @@ class Agent:
             domain="gaia.io",
         )
         api = await Api.connect(world.kubeconfig)
-        server = NodeServer(api, NODE, "gaia.io")
+        server = NodeServer(api, NODE, "gaia.io", world.tally)
         reflector: Reflector[SeenPod] = Reflector(
             api, Pods(), field_selector=server.selector, backoff=Backoff(first=0.02, most=0.2)
         )
@@ -143,7 +145,7 @@ class Agent:
         node = PodNode(
             core, Reader(world.cards, directories.members), *threads, sight=Sight(reflector),
             checkpoint=KubeletCheckpoint(world.kubelet.directory), server=server, clock=world.clock,
-            machine=world.machine,
+            machine=world.machine, meter=world.tally, evict_unmanaged=world.evict_unmanaged, api=api,
         )  # fmt: skip
         plugins = (
             Plugin(MEMORY, world.kubelet.directory, node),
@@ -164,6 +166,8 @@ class Agent:
                 repeat("reconcile", 0.05, node.reconcile),
                 repeat("sweep", 0.05, node.sweep_once),
                 repeat("publish", 0.0, node.publish_once),
+                repeat("desire", 0.02, node.desire_once),
+                node.write_object(),
             )
         ]
         return agent
@@ -196,6 +200,9 @@ class World:
     """Seconds by which the agent's clock has jumped."""
     mounts: Folders = field(default_factory=Folders)
     machine: Machine = MACHINE
+    members: Members = field(default_factory=NoMembers)
+    tally: Tally = field(default_factory=Tally)
+    evict_unmanaged: bool = False
     agent_: Agent | None = None
 
     def __post_init__(self) -> None:

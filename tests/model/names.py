@@ -22,13 +22,13 @@ CODE = {
     "PodCore.recover": "gaia_plugin.agent.pods.core:PodCore.recover",
     "Admission.prestart": "gaia_plugin.agent.pods.admit:Admission.prestart",
     "Server.evict": "gaia_plugin.agent.pods.ports:Server.evict",
+    "get_gpunode": "gaia_plugin.agent.pods.gpunode:get_gpunode",
+    "put_status": "gaia_plugin.agent.pods.gpunode:put_status",
+    "stop_overbooker": "gaia_plugin.agent.pods.watchdog:stop_overbooker",
 }
 """Where the code has it."""
 
 TO_COME = {
-    "get_gpunode": "agent: read the GPUNode, then build the whole status from the ledger",
-    "put_status": "agent: PUT that status with the resourceVersion of that read",
-    "stop_overbooker": "agent: stop the container that took more of a card than the card has",
     "read_node_and_pod": "extender: begin a bind; read the GPUNode and the pod",
     "reserve": "extender: PUT spec.reservations with the resourceVersion of that read",
     "bind": "extender: send the Binding with UID and resourceVersion of the pod as read before",

@@ -21,7 +21,8 @@ from gaia_plugin.agent.pods import identity
 from gaia_plugin.agent.pods.core import PodCore
 from gaia_plugin.agent.pods.identity import Life, Owner
 from gaia_plugin.agent.pods.placed import Order, largest_card
-from gaia_plugin.agent.pods.ports import Checkpoint, Server
+from gaia_plugin.agent.pods.ports import Checkpoint, Server, Untold
+from gaia_plugin.agent.pods.refusals import Refusals
 from gaia_plugin.agent.pods.sight import Sight
 from gaia_plugin.errors import Code, Refusal, Unusable
 from gaia_plugin.kube.errors import ApiError
@@ -121,6 +122,7 @@ class Admission:
         """What was said of pods deleted for want of room: the kubelet asks until they are gone."""
         self._undeleted: dict[Owner, _Refused] = {}
         self._room = asyncio.Event()
+        self.refusals = Refusals(clock)
         self.patience = PATIENCE
         self.doubt = ""
         """Why it is not known what runs here, where the agent's start alone does not explain it."""
@@ -235,8 +237,9 @@ class Admission:
 
     def _done(self, owner: Owner, task: asyncio.Task[frozenset[str]]) -> None:
         self._tasks.pop(owner, None)
-        if not task.cancelled():
-            task.exception()  # looked at, so that a call that was given up leaves no complaint
+        # looked at in any case, so that a call that was given up leaves no complaint
+        if not task.cancelled() and isinstance(fault := task.exception(), Refusal):
+            self.refusals.note(owner, fault)
 
     async def _see_to(self, owner: Owner, until: float, alone: bool) -> frozenset[str]:
         try:
@@ -272,25 +275,35 @@ class Admission:
         await self._wait_reconciled(until)
         while True:
             try:
-                record = await self._desk.reserve(order)
+                record = await self._book(order)
                 break
             except Refusal as refusal:
-                # a full disk is not for the pod to pay for: the kubelet asks again
-                if refusal.code not in _NO_ROOM or isinstance(refusal, LedgerUnwritable):
+                # a full disk, or an API server that is away, is not for the pod to pay for
+                if refusal.code not in _NO_ROOM or isinstance(refusal, LedgerUnwritable | Untold):
                     raise
                 await self._no_room(order, refusal)
                 if self._clock() >= until:
                     raise
             await self._wait_room(min(_LOOK_AGAIN, until - self._clock()))
             order = self._order(owner)  # its placement may have changed, or it may be gone
+        # what fails here leaves it reserved: the next call, or the sweep after its pod, takes it back
+        return await self._desk.put_in_force(record.slot)
+
+    async def _book(self, order: Order) -> SlotRecord:
+        """Book an order and tell the cluster of it; what the cluster cannot be told of is taken back."""
+        record = await self._desk.reserve(order)
         try:
             if self._announce is not None:
                 await self._announce(record)
         except BaseException:
             await asyncio.shield(self._desk.take_back(record.slot))
             raise
-        # what fails here leaves it reserved: the next call, or the sweep after its pod, takes it back
-        return await self._desk.put_in_force(record.slot)
+        return record
+
+    def left(self, owner: Owner) -> float | None:
+        """Return the seconds until a container's pod is deleted for want of room; None: it waits for none."""
+        since = self._no_room_since.get(owner)
+        return None if since is None else since + self._no_room_seconds - self._clock()
 
     def busy(self, owner: Owner) -> bool:
         """Tell whether a container is seen to at the moment."""
@@ -327,6 +340,7 @@ class Admission:
         """Note that no card takes it; after `no_room_seconds` of that the pod is deleted."""
         if order.owner in self._deleted:
             raise Refusal(Code.CARD_FULL, self._deleted[order.owner])
+        self.refusals.note(order.owner, refusal)
         now = self._clock()
         since = self._no_room_since.setdefault(order.owner, now)
         if now - since < self._no_room_seconds:
@@ -368,6 +382,7 @@ class Admission:
 
     def forget(self, alive: Callable[[str], bool]) -> None:
         """Forget since when pods wait that are gone, and what was said of them."""
+        self.refusals.forget(alive)
         notes: dict[Owner, float] | dict[Owner, str] | dict[Owner, _Refused]
         for notes in (self._no_room_since, self._deleted, self._undeleted):
             for owner in [owner for owner in notes if not alive(owner.uid)]:

@@ -64,7 +64,7 @@ def out(rows: Iterable[Allocation], resource: str, settled: Set[Owner]) -> Out:
 
 
 def figures(
-    cards: Collection[CardCapacity], slots: Iterable[SlotRecord], memory: Out, cores: Out
+    cards: Collection[CardCapacity], slots: Iterable[SlotRecord], memory: Out, cores: Out, foreign: int = 0
 ) -> tuple[Figures, Figures]:
     """Return what the lists of memory and of cores depend on.
 
@@ -73,6 +73,7 @@ def figures(
         slots: all that the ledger has.
         memory: what is out of memory.
         cores: what is out of cores.
+        foreign: units in use by nobody's slot.
     """
     held = sum((record.held for record in slots), NOTHING)
     known = [card for card in cards if card.units]  # one that tells no memory has no cores either
@@ -80,7 +81,7 @@ def figures(
     return (
         Figures(
             every.units,
-            advertise.healthy_free(well.units, held.units, len(memory.waiting)),
+            advertise.healthy_free(well.units, held.units + foreign, len(memory.waiting)),
             memory.in_use,
         ),
         Figures(
@@ -113,6 +114,7 @@ class Advertiser:
         rows: Collection[Allocation],
         slots: Collection[SlotRecord],
         ended: Set[Owner] = frozenset(),
+        foreign: int = 0,
     ) -> Lists:
         """Return what is advertised; the same object as before when nothing has changed.
 
@@ -121,10 +123,11 @@ class Advertiser:
             rows: all allocations, newest first.
             slots: all that the ledger has.
             ended: containers that have ended for good.
+            foreign: units in use by nobody's slot.
         """
         settled = ended | {Owner(record.owner, record.name) for record in slots}
         memory, cores = (out(rows, name, settled) for name in self._names)
-        now = figures(cards, slots, memory, cores)
+        now = figures(cards, slots, memory, cores, foreign)
         if self._known is None or self._known[0] != now:
             self._known = (
                 now,

@@ -7,26 +7,31 @@ page allows, and a name that resolves to nothing or to its own container's slot.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
+from gaia_plugin.agent import wishes
 from gaia_plugin.agent.core import Core
 from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.pods import lost
+from gaia_plugin.agent.pods.explain import Admitted, Scene, explain, explain_gone
 from gaia_plugin.agent.pods.identity import Owner, names_of
 from gaia_plugin.agent.pods.placed import Choice, Order, maximum
 from gaia_plugin.agent.pods.ports import Specs
+from gaia_plugin.agent.pods.status import Facts
+from gaia_plugin.agent.pods.unmanaged import OnCard
 from gaia_plugin.agent.readings import Inventory
 from gaia_plugin.api import models
 from gaia_plugin.errors import Code, Refusal, Unusable
-from gaia_plugin.kube.pods import memory_resource
+from gaia_plugin.kube.pods import Pod, memory_resource
 from gaia_plugin.ledger import Ledger, SlotRecord
 from gaia_plugin.ledger.allocations import Allocations
 from gaia_plugin.placement import largest_free
-from gaia_plugin.shares import Share
+from gaia_plugin.shares import NOTHING, Share
 from gaia_plugin.slots.container import ContainerDirectories
 from gaia_plugin.slots.directory import SlotDirectories
 from gaia_plugin.slots.names import slot_name
@@ -68,6 +73,10 @@ class PodCore(Core):
         self.domain = domain
         self.notes: dict[str, str] = {}
         """Sentences for people about single slots: what was found after a fault."""
+        self.watched: dict[str, str] = {}
+        """Likewise, what the watchdog says now."""
+        self.raised: dict[OnCard, int] = {}
+        """Units that a slot held on a card before it was found to have more."""
         self.cards = inventory.cards
         super().__init__(state, driver, inventory, ledger, directories, context, gauge)
 
@@ -196,9 +205,10 @@ class PodCore(Core):
             raise Refusal(Code.UNAVAILABLE, f"The slot's directory cannot be made: {error}") from error
 
     def take_back(self, slot: str) -> None:
-        """Strike out a slot that was reserved, and what there is of its directory."""
-        self.ledger.take_back(slot)
-        self._remove_directory(slot)
+        """Strike out a slot that was reserved, and what there is of its directory; again: no change."""
+        if any(record.slot == slot for record in self.ledger.slots()):
+            self.ledger.take_back(slot)
+            self._remove_directory(slot)
 
     def _remove_directory(self, slot: str) -> None:
         try:
@@ -257,6 +267,17 @@ class PodCore(Core):
         super().remove(slot)
         self.notes.pop(slot, None)
 
+    def raise_held(self, slot: str, card: str, units: int) -> None:
+        """Book what a slot was found to use beyond what it holds; remember what it was given."""
+        part = self.ledger.slot(slot).on(card)
+        if part is not None:
+            self.raised.setdefault(OnCard(slot, card), part.held.units)
+        super().raise_held(slot, card, units)
+
+    def note_of(self, slot: str) -> str:
+        """Return what people should know of a slot; empty: nothing."""
+        return " ".join(note for note in (self.notes.get(slot), self.watched.get(slot)) if note)
+
     def forget(self, uids: Iterable[str]) -> None:
         """Forget the allocations of pods that are gone, those of slots that still hold something excepted."""
         holding = {record.owner for record in self.ledger.slots()}
@@ -280,7 +301,61 @@ class PodCore(Core):
         """Refuse: slots belong to pods here."""
         raise Refusal(Code.BAD_REQUEST, FROM_PODS)
 
+    # -- changing its size
+
+    def begin_resize(
+        self, slot: str, wish: models.Resize, generation: int | None
+    ) -> tuple[SlotRecord, SlotRecord, bool]:
+        """Put a smaller size in force, or book a larger one; return the slot before and after, and whether
+        it is only booked: `finish_grow` or `give_up` must follow then.
+
+        Raises:
+            Refusal: as `Ledger.hold` and `Ledger.resize`.
+        """
+        before = self.ledger.slot(slot)
+        wanted = wishes.shares_of(before, wish)
+        if all(share.fits(_target(before, card)) for card, share in wanted.items()):
+            return before, self.resize(slot, wish, generation), False
+        return before, self.ledger.hold(slot, wanted, generation), True
+
+    def finish_grow(self, slot: str) -> SlotRecord:
+        """Put in force what was booked and announced: ledger first, then the page.
+
+        Raises:
+            Refusal: ``stale``: the slot was changed since it was booked, and that is in force;
+                ``unavailable``.
+        """
+        record = self.ledger.commit(slot)
+        if not self._store(record):
+            raise Refusal(
+                Code.UNAVAILABLE,
+                "The new size is booked but cannot be written to the slot's page; it is tried again soon.",
+            )
+        return record
+
+    def give_up(self, slot: str) -> None:
+        """Give up what was booked and not put in force; what a grow booked falls as after a shrink."""
+        record = next((record for record in self.ledger.slots() if record.slot == slot), None)
+        if record is None:
+            return
+        if record.reserved:
+            self.take_back(slot)
+        else:
+            self.ledger.undo(slot)
+
     # -- looking
+
+    def facts(self) -> Facts:
+        """Return what the node knows now, for its status."""
+        slots, foreign = self.ledger.slots(), self.ledger.foreign()
+        notes = {slot.slot: note for slot in slots if (note := self.note_of(slot.slot))}
+        # what nobody's slot uses is not the extender's to give, as little as what the driver keeps
+        cards = [replace(c, units=max(0, c.units - foreign.get(c.uuid, 0))) for c in self.ledger.cards()]
+        return Facts(cards, slots, self._topology, dict(self._troubles), notes)
+
+    def slot_use(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the bytes that slots use, by slot and card."""
+        return {record.slot: self.accounts.measured(record).used for record in self.ledger.slots()}
 
     def slot_view(self, slot: str) -> models.Slot:
         """Return one slot as the API shows it, with what was found about it."""
@@ -291,10 +366,37 @@ class PodCore(Core):
         return tuple(self._noted(view) for view in super().slot_views())
 
     def _noted(self, view: models.Slot) -> models.Slot:
-        note = self.notes.get(view.slot)
-        if note is None:
+        note = self.note_of(view.slot)
+        if not note:
             return view
         return msgspec.structs.replace(view, message=f"{view.message} {note}", note=note)
+
+    def explain(
+        self, title: str, pod: Pod | None, admitted: Mapping[str, Admitted], titles: Mapping[str, str],
+        *, now: float, doubt: str,
+    ) -> models.Explained | None:  # fmt: skip
+        """Tell of a pod what it asks for, what it has, and why it has no more; None: it is not known.
+
+        Args:
+            title: namespace/name.
+            pod: as it is seen; None: it is gone, and only what is left of it is told.
+            admitted, titles, now, doubt: see `gaia_plugin.agent.pods.explain`.
+        """
+        scene = Scene(
+            node=self.node_name,
+            cards=self.ledger.cards(),
+            records=self.ledger.slots(),
+            views={view.slot: view for view in self.slot_views()},
+            reserved=self.ledger.reservations(),
+            foreign=self.ledger.foreign(),
+            titles=titles,
+            topology=self._topology,
+            now=now,
+            domain=self.domain,
+            doubt=doubt,
+            troubles=self._troubles,
+        )
+        return explain_gone(title, scene) if pod is None else explain(pod, admitted, scene)
 
     def placements(self) -> Mapping[str, Mapping[str, Mapping[str, Share]]]:
         """Return what each pod was given, by UID, container and card."""
@@ -304,3 +406,8 @@ class PodCore(Core):
                 parts = {part.card: part.requested for part in record.slices}
                 found.setdefault(record.owner, {})[record.name] = parts
         return found
+
+
+def _target(record: SlotRecord, card: str) -> Share:
+    part = record.on(card)
+    return NOTHING if part is None else part.target

@@ -16,10 +16,11 @@ from gaia_plugin import paths
 from gaia_plugin.agent import compute, loops
 from gaia_plugin.agent.alarm import Alarm
 from gaia_plugin.agent.contexts import context_bytes
+from gaia_plugin.agent.figures import Figures
 from gaia_plugin.agent.gauge import Gauge
 from gaia_plugin.agent.lock import StateLock
 from gaia_plugin.agent.main import guarded
-from gaia_plugin.agent.pods import footing
+from gaia_plugin.agent.pods import footing, watchdog
 from gaia_plugin.agent.pods.advertised import Lists
 from gaia_plugin.agent.pods.core import PodCore
 from gaia_plugin.agent.pods.driver import until_driver
@@ -43,6 +44,9 @@ from gaia_plugin.kube.pods import Pod, Pods
 from gaia_plugin.kube.reflector import Backoff, Reflector
 from gaia_plugin.ledger import Ledger, LedgerDamaged
 from gaia_plugin.ledger.allocations import Allocations
+from gaia_plugin.metrics.page import Page
+from gaia_plugin.metrics.serve import told_when_possible
+from gaia_plugin.metrics.tally import Tally
 from gaia_plugin.sim import leave
 from gaia_plugin.slots import limits
 from gaia_plugin.slots.cdi import runtime, toolkit
@@ -110,18 +114,24 @@ async def _run(settings: AgentSettings, mounts: Mounts | None) -> None:
         work, asking = ThreadPoolExecutor(1, "core"), ThreadPoolExecutor(1, "driver")
         stack.callback(work.shutdown)
         stack.callback(asking.shutdown)
-        server = NodeServer(api, settings.node_name, settings.domain)
+        tally = Tally()
+        server = NodeServer(api, settings.node_name, settings.domain, tally)
         reflector: Reflector[Pod] = Reflector(api, Pods(settings.domain), field_selector=server.selector)
         node = PodNode(
             core, Reader(gpus, core.directories.members, alarm), work, asking,
             sight=Sight(reflector), checkpoint=KubeletCheckpoint(settings.kubelet_dir), server=server,
-            machine=Machine.here(settings.driver_root),
-            no_room_seconds=settings.no_room_seconds,
+            machine=Machine.here(settings.driver_root), api=api,
+            no_room_seconds=settings.no_room_seconds, meter=tally,
+            evict_unmanaged=settings.evict_unmanaged,
         )  # fmt: skip
         stack.push_async_callback(node.close)
         plugins = [Plugin(name, settings.kubelet_dir, node) for name in (settings.memory, settings.cores)]
         node.on_devices = Updater(*plugins)
         await node.open()
+        if settings.metrics_address is not None:
+            figures = Figures(node, tally, name=settings.node_name, watched=node.watched)
+            page = Page(figures.snapshot)
+            await stack.enter_async_context(told_when_possible(page, settings.metrics_address))
         log.info("serving", node=settings.node_name, driver=str(directory), slots=len(await node.records()))
         try:
             await _until_ended(node, reflector, plugins, settings, server, note, stop)
@@ -241,6 +251,9 @@ async def _until_ended(
             group.create_task(loops.repeat("sweep", SWEEP_PAUSE, node.sweep_once)),
             group.create_task(loops.repeat("publish", SWEEP_PAUSE, node.publish_once)),
             group.create_task(loops.repeat("tidy", TIDY_EVERY, node.tidy_once)),
+            group.create_task(loops.repeat("watch", watchdog.EVERY, node.watch_once)),
+            group.create_task(loops.repeat("desire", SWEEP_PAUSE, node.desire_once)),
+            group.create_task(node.write_object()),
         ]
         await stop.wait()
         log.info("ending", reason="signal")

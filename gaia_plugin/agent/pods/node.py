@@ -10,24 +10,36 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 import structlog
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gaia_plugin.agent.node import LocalNode
+from gaia_plugin.agent.meters import NOBODY, Meter, timed
+from gaia_plugin.agent.node import PATIENCE, LocalNode
 from gaia_plugin.agent.pods import recover
-from gaia_plugin.agent.pods.admit import NO_ROOM_SECONDS, Admission, Hook
+from gaia_plugin.agent.pods.admit import NO_ROOM_SECONDS, Admission
 from gaia_plugin.agent.pods.advertised import Advertiser, Lists
 from gaia_plugin.agent.pods.core import FROM_PODS, PodCore
+from gaia_plugin.agent.pods.desired import Desires
+from gaia_plugin.agent.pods.explaining import explain_pod
+from gaia_plugin.agent.pods.gpunode import NodeWriter
 from gaia_plugin.agent.pods.identity import Life, Owner
 from gaia_plugin.agent.pods.machine import Confirmation, Machine
+from gaia_plugin.agent.pods.news import ON_NODE, USER, News, asked_by
 from gaia_plugin.agent.pods.placed import Order
 from gaia_plugin.agent.pods.ports import Checkpoint, Server
 from gaia_plugin.agent.pods.publish import Publisher
+from gaia_plugin.agent.pods.resize import Resizing
 from gaia_plugin.agent.pods.sight import Sight
+from gaia_plugin.agent.pods.status import Sample
 from gaia_plugin.agent.pods.sweep import Sweep, finished
+from gaia_plugin.agent.pods.watchdog import Watchdog
 from gaia_plugin.agent.readings import Reader
 from gaia_plugin.api import models
 from gaia_plugin.errors import Code, Refusal, Unusable
+from gaia_plugin.kube import nodes
+from gaia_plugin.kube.gpunode import Condition
 from gaia_plugin.kube.pods import cores_resource, memory_resource
 from gaia_plugin.ledger import SlotRecord
+from gaia_plugin.metrics.snapshot import Watched
 from gaia_plugin.placement import CardState
 from gaia_plugin.shares import Share
 from gaia_plugin.slots.members import ContainerMembers
@@ -46,6 +58,9 @@ LEAVING_SECONDS: Final = 30.0
 SWEEP_EVERY: Final = 5.0
 """Seconds after which the ledger is compared with the pods although none has changed."""
 
+DESIRE_EVERY: Final = 5.0
+"""Seconds after which annotations are looked at for sizes although nothing has changed."""
+
 PUBLISH_EVERY: Final = 5.0
 """Seconds after which annotations are compared with the ledger although nothing was made."""
 
@@ -54,11 +69,13 @@ class PodNode(LocalNode):
     """Implements `gaia_plugin.deviceplugin.plugin.Handler` for both resources.
 
     Args:
-        core, reader, work, asking: as for `LocalNode`.
+        core, reader, work, asking, meter: as for `LocalNode`.
         sight: the pods of this node.
         checkpoint: the kubelet's record of devices.
         server: the API server.
-        announce, no_room_seconds: see `Admission`.
+        api: where the node's object is; None: nobody is told what is in force.
+        no_room_seconds: see `Admission`.
+        evict_unmanaged: see `Watchdog`.
         machine: this one, to be compared with the node.
         clock: monotonic seconds.
     """
@@ -77,16 +94,28 @@ class PodNode(LocalNode):
         checkpoint: Checkpoint,
         server: Server,
         machine: Machine,
-        announce: Hook | None = None,
+        api: nodes.Writer | None = None,
         clock: Callable[[], float] = time.monotonic,
         no_room_seconds: float = NO_ROOM_SECONDS,
+        meter: Meter = NOBODY,
+        evict_unmanaged: bool = False,
     ) -> None:
-        super().__init__(core, reader, work, asking)
+        super().__init__(core, reader, work, asking, meter=meter)
         self.core = core
         self.sight = sight
+        self.watchdog: Watchdog | None = None
         if isinstance(members := core.directories.members, ContainerMembers):
             members.names = sight.containers
-        self.admission = Admission(self, sight, checkpoint, server, announce, clock, no_room_seconds)
+            self.watchdog = Watchdog(self, members, sight, server, evict=evict_unmanaged, clock=clock)
+            self.watchdog.on_change = self.advertise
+        self.admission = Admission(self, sight, checkpoint, server, self._announce, clock, no_room_seconds)
+        self.writer = None
+        if api is not None:
+            self.writer = NodeWriter(self, api, self.admission.reconciled, meter=meter, clock=clock)
+            self.writer.conditions = self.conditions
+        self.news = News(sight, server)
+        self.resizing = Resizing(self, self.writer, self.news.resized)
+        self.desires = Desires(self, sight, server, clock)
         self.confirmation = Confirmation(server, core.node_name, machine, clock)
         self.sweep = Sweep(self, sight, server, checkpoint, clock)
         self.publisher = Publisher(sight, server, core.node_name, core.domain, clock)
@@ -113,7 +142,13 @@ class PodNode(LocalNode):
     async def close(self) -> None:
         """Close every socket; slots and what is in force stay as they are."""
         self.sight.end()
+        if self.watchdog is not None:
+            await self.watchdog.close()
+        await self.resizing.close()
+        await self.news.close()
         await self.admission.close()
+        if self.writer is not None:
+            await self.writer.farewell()
         await super().close()
 
     # -- the kubelet's calls
@@ -121,14 +156,17 @@ class PodNode(LocalNode):
     def allocate(self, resource: str, ids: frozenset[str]) -> str:
         """Answer with a name that never was and never will be again; book nothing."""
         row = self.core.allocations.draw(resource, ids)
+        self.meter.allocated()
         self.advertise()  # what was just taken may be what was about to be called sick
         return f"{self.core.domain}/slot={row.name}"
 
     async def prestart(self, resource: str, ids: frozenset[str]) -> None:
         """Give the container its slot, or refuse with a sentence for the pod's events."""
         try:
-            await self.admission.prestart(resource, ids)
+            with timed(self.meter.prestart):
+                await self.admission.prestart(resource, ids)
         except Refusal as refusal:
+            self.meter.refused(refusal.code)
             log.info("not started", resource=resource, why=refusal.sentence, **self._whose(resource, ids))
             raise
 
@@ -141,7 +179,9 @@ class PodNode(LocalNode):
         return {"pod": row.uid if pod is None else pod.title, "container": row.container}
 
     def advertise(self) -> None:
-        """Bring the list of devices up to date soon; many calls at once are one."""
+        """Bring the list of devices and the node's object up to date soon; many calls at once are one."""
+        if self.writer is not None:
+            self.writer.touch()
         self._list_stale = True
         if self._advertising is None or self._advertising.done():
             self._advertising = self._spawn(self._advertise_while_stale())
@@ -158,7 +198,7 @@ class PodNode(LocalNode):
     async def advertise_now(self) -> None:
         """Bring the list of devices up to date; nothing is made anew where nothing has changed."""
         async with self._listing:  # what was read later must not be overtaken
-            slots = await self.records()
+            slots = await self.do(self.core.ledger.slots_as_told)
             now, leaving = time.monotonic(), {record.slot for record in slots if self._ends(record)}
             self._leaving = {slot: self._leaving.get(slot, now) for slot in leaving}
             rows, cards = self.core.allocations.all(), self.core.cards
@@ -168,7 +208,9 @@ class PodNode(LocalNode):
             ended = {owner for owner in owners if self.sight.life(owner) is Life.ENDED}
             # thousands of devices take milliseconds, in which an Allocate would wait
             counted = [record for record in slots if not self._leaves(record)]
-            lists = await asyncio.to_thread(self._advertiser.lists, cards, rows, counted, ended)
+            well = {card.uuid for card in cards if card.healthy}
+            foreign = sum(units for card, units in self.core.ledger.foreign().items() if card in well)
+            lists = await asyncio.to_thread(self._advertiser.lists, cards, rows, counted, ended, foreign)
             if lists is not self._advertised:
                 self._advertised = lists
                 self.on_devices(lists)
@@ -188,8 +230,35 @@ class PodNode(LocalNode):
     # -- what admission, sweep and recovery do
 
     async def reserve(self, order: Order) -> SlotRecord:
-        """Book an order."""
+        """Book an order; a refusal for want of room counts only by reservations that were just read."""
+        try:
+            return await self.do(self.core.reserve, order)
+        except Refusal as refusal:
+            if self.writer is None or refusal.code is not Code.CARD_FULL or not await self.writer.refresh():
+                raise
         return await self.do(self.core.reserve, order)
+
+    async def _announce(self, record: SlotRecord) -> None:
+        if self.writer is not None:
+            await self.writer.announce(record)
+
+    async def write_object(self) -> None:
+        """Keep the node's object true, until the node ends.
+
+        Raises:
+            Fatal: the ledger is damaged.
+        """
+        if self.writer is not None:
+            await self.writer.run()
+
+    async def sample(self) -> Sample:
+        """Measure what is in use; a driver that does not answer is not waited for long."""
+        used: dict[str, int] = {}
+        with suppress(TimeoutError, Refusal, Unusable):
+            async with asyncio.timeout(PATIENCE):
+                uuids = [card.uuid for card in self.core.cards if card.healthy]
+                used = await self.ask(self.reader.used, uuids)
+        return Sample(used, await self.do(self.core.slot_use))
 
     async def put_in_force(self, slot: str) -> frozenset[str]:
         """Commit a slot's target, write page and specs, serve its socket; return the names that resolve."""
@@ -272,6 +341,7 @@ class PodNode(LocalNode):
     def touch(self, slot: str) -> None:
         """Wake whoever waits for a change of the slot, and for room; tell the kubelet what is free."""
         super().touch(slot)
+        self.desires.wanted.set()
         self.admission.room()
         self.advertise()
 
@@ -292,6 +362,8 @@ class PodNode(LocalNode):
             return
         await recover.reconcile(self, self.sight)
         await self.do(self.core.tidy_specs)
+        if self.watchdog is not None:
+            await self.watchdog.first()
         self.admission.reconciled.set()
         self.sight.changed.set()
         self._publish_wanted.set()
@@ -307,6 +379,25 @@ class PodNode(LocalNode):
         if self.admission.reconciled.is_set():
             await self.sweep.round()
             self.admission.forget(lambda uid: self.sight.pod(uid) is not None)
+            self.desires.wanted.set()
+        self.advertise()
+
+    async def watch_once(self) -> None:
+        """Look for what slips past the library, as soon as it is known what runs."""
+        if self.watchdog is not None and self.admission.reconciled.is_set():
+            await self.watchdog.round()
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return what is to be known of the node as a whole."""
+        return () if self.watchdog is None else self.watchdog.conditions()
+
+    def watched(self) -> Watched:
+        """Return what the watchdog has found, for metrics."""
+        return Watched() if self.watchdog is None else self.watchdog.watched()
+
+    def more_room(self) -> None:
+        """Tell whoever waits for room, the kubelet and the cluster that a card has more or less of it."""
+        self.admission.room()
         self.advertise()
 
     async def publish_once(self) -> None:
@@ -317,6 +408,12 @@ class PodNode(LocalNode):
         settled = await self.publisher.publish(await self.do(self.core.placements))
         if not settled:
             self._publish_wanted.set()
+
+    async def desire_once(self) -> None:
+        """Carry out what operators ask for by annotations, as soon as there is reason to look."""
+        await _either(self.desires.wanted, DESIRE_EVERY)
+        if self.admission.reconciled.is_set():
+            await self.desires.round()
 
     async def tidy_once(self) -> None:
         """Clear away what nobody needs, and what was written into its file proper."""
@@ -329,6 +426,19 @@ class PodNode(LocalNode):
 
     # -- the API
 
+    def _app(self, slot: str | None = None) -> ASGIApp:
+        app, who = super()._app(slot), ON_NODE if slot is None else USER
+
+        async def said(scope: Scope, receive: Receive, send: Send) -> None:
+            asked_by.set(who)  # of this request alone: each has a task of its own
+            await app(scope, receive, send)
+
+        return said
+
+    async def _change(self, slot: str, wish: models.Resize, generation: int | None) -> SlotRecord:
+        """Put a slot's new amounts in force; the cluster is told first of what is more."""
+        return await self.resizing.resize(slot, wish, generation)
+
     async def make(self, wish: models.NewSlot) -> models.MadeSlot:
         """Refuse: slots come from pods."""
         raise Refusal(Code.BAD_REQUEST, FROM_PODS)
@@ -340,6 +450,10 @@ class PodNode(LocalNode):
     async def own(self, slot: str, owner: models.Owner) -> models.Slot:
         """Refuse: slots belong to pods."""
         raise Refusal(Code.BAD_REQUEST, FROM_PODS)
+
+    async def explain(self, pod: str) -> models.Explained:
+        """Tell of a pod (namespace/name) what it asks for, what it has, and why it has no more."""
+        return await explain_pod(self, pod)
 
 
 def _few(items: Sequence[_T]) -> Iterator[Sequence[_T]]:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from gaia_plugin.agent.pods.identity import Entry
+from gaia_plugin.errors import Refusal
 from gaia_plugin.kube.pods import Pod
 from gaia_plugin.ledger import SlotRecord
+
+
+class Untold(Refusal):
+    """The cluster cannot be told of what was booked: no answer to what was asked, and no want of room."""
 
 
 class Specs(Protocol):
@@ -66,8 +71,16 @@ class Server(Protocol):
     async def annotate(self, pod: Pod, placement: str) -> Pod | None:
         """Write where a pod was placed; None where it is another pod, or gone."""
 
-    async def evict(self, pod: Pod, sentence: str) -> None:
+    async def evict(self, pod: Pod, sentence: str, reason: str = "NoRoom") -> None:
         """Delete a pod, if it is still the same, then say on it why it could not stay."""
 
-    async def tell(self, pod: Pod, reason: str, sentence: str) -> None:
+    async def tell(
+        self,
+        pod: Pod,
+        reason: str,
+        sentence: str,
+        *,
+        kind: Literal["Normal", "Warning"] = "Warning",
+        action: str = "Delete",
+    ) -> None:
         """Say something on a pod; a failure is logged, never raised."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+from gaia_plugin.agent.meters import NOBODY, Meter, Outcome, writing
 from gaia_plugin.agent.pods.ports import NodeFacts
 from gaia_plugin.kube import writes
 from gaia_plugin.kube.client import Api
@@ -23,13 +24,15 @@ class NodeServer:
         api: the API server.
         node: name of this node.
         domain: of resources and annotations.
+        meter: is told of writes.
     """
 
-    def __init__(self, api: Api, node: str, domain: str) -> None:
+    def __init__(self, api: Api, node: str, domain: str, meter: Meter = NOBODY) -> None:
         self._api = api
         self._node = node
         self._domain = domain
         self._kind = Pods(domain)
+        self._meter = meter
 
     @property
     def selector(self) -> str:
@@ -49,24 +52,36 @@ class NodeServer:
     async def annotate(self, pod: Pod, placement: str) -> Pod | None:
         """Write where a pod was placed; None where it is gone, another one, or was changed by others."""
         try:
-            written = await writes.annotate(self._api, pod, {placement_key(self._domain): placement})
+            with writing(self._meter, "annotation"):
+                written = await writes.annotate(self._api, pod, {placement_key(self._domain): placement})
         except ApiError as error:
             if error.missing or error.conflict:
                 return None
             raise
         return self._kind.keep(written)
 
-    async def evict(self, pod: Pod, sentence: str) -> None:
+    async def evict(self, pod: Pod, sentence: str, reason: str = "NoRoom") -> None:
         """Delete a pod, if it is still the same, then say on it why it could not stay."""
-        if await writes.delete_pod(self._api, pod):
-            await self.tell(pod, "NoRoom", sentence)
+        with writing(self._meter, "deletion"):
+            deleted = await writes.delete_pod(self._api, pod)
+        if deleted:
+            await self.tell(pod, reason, sentence)
 
-    async def tell(self, pod: Pod, reason: str, sentence: str) -> None:
+    async def tell(
+        self,
+        pod: Pod,
+        reason: str,
+        sentence: str,
+        *,
+        kind: Literal["Normal", "Warning"] = "Warning",
+        action: str = "Delete",
+    ) -> None:
         """Say something on a pod; a failure is logged, never raised."""
-        await writes.tell(
+        told = await writes.tell(
             self._api, pod, reason, sentence,
-            action="Delete", reporter=f"{self._domain}/{REPORTER}", instance=self._node,
+            action=action, reporter=f"{self._domain}/{REPORTER}", instance=self._node, kind=kind,
         )  # fmt: skip
+        self._meter.wrote("event", Outcome.OK if told else Outcome.FAILED)
 
     async def facts(self) -> NodeFacts:
         """Return what this node says of its machine."""

@@ -47,6 +47,11 @@ class Sight:
         """Return a pod by its UID."""
         return self._reflector.store.get(uid)
 
+    def named(self, title: str) -> Pod | None:
+        """Return the pod of this namespace/name; where there are two, the one that is not going."""
+        found = [pod for pod in self.pods() if pod.title == title]
+        return min(found, key=lambda pod: (pod.terminating, pod.terminal), default=None)
+
     def mirror(self, uid: str) -> Pod | None:
         """Return the mirror of the static pod that its kubelet knows by this UID."""
         return next((pod for pod in self.pods() if pod.annotations.get(CONFIG_HASH) == uid), None)

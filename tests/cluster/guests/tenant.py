@@ -21,6 +21,7 @@ class Card:
 
     def __init__(self, index: int = 0) -> None:
         self.cuda = ctypes.CDLL("libcuda.so.1")
+        self._taken: list[int] = []
         device, self._context = ctypes.c_int(), ctypes.c_void_p()
         self._check(self.cuda.cuInit(0))
         self._check(self.cuda.cuDeviceGet(ctypes.byref(device), index))
@@ -61,7 +62,13 @@ class Card:
         """Allocate; return CUDA's error, 0 for none."""
         pointer = ctypes.c_uint64()
         code: int = self.cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size))
+        if code == 0:
+            self._taken.append(pointer.value)
         return code
+
+    def give_back(self) -> None:
+        """Free what was allocated last."""
+        self._check(self.cuda.cuMemFree_v2(ctypes.c_uint64(self._taken.pop())))
 
     def fill(self) -> list[int]:
         """Allocate all that is free, and then one byte; return both errors."""

@@ -21,6 +21,7 @@ from gaia_plugin.agent.readings import Reader, inventory
 from gaia_plugin.errors import Code, Refusal
 from gaia_plugin.gpu import Card, Topology, Use
 from gaia_plugin.ledger import Ledger
+from gaia_plugin.metrics.tally import Tally
 from gaia_plugin.slots import pages
 from gaia_plugin.slots.directory import SlotDirectories
 from gaia_plugin.slots.processes import start_time
@@ -118,7 +119,11 @@ def start_node(tmp_path: Path, gpus: PlayedGpus) -> LocalNode:
         CONTEXT,
     )
     return LocalNode(
-        core, Reader(gpus, core.directories.members), ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        core,
+        Reader(gpus, core.directories.members),
+        ThreadPoolExecutor(1),
+        ThreadPoolExecutor(1),
+        meter=Tally(),
     )
 
 

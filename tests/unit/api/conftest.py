@@ -92,6 +92,10 @@ class FakeNode:
     async def fit(self, wishes: Sequence[models.NewSlot]) -> tuple[models.Fit, ...]:
         return tuple(models.Fit(fits=True) for _ in wishes)
 
+    async def explain(self, pod: str) -> models.Explained:
+        self.asked.append(pod)
+        return models.Explained(pod=pod, uid="u", node="n", phase="Running", sentence="", containers=())
+
     async def wait_for_change(self, slot: str, timeout: float) -> None:
         try:
             async with asyncio.timeout(timeout):

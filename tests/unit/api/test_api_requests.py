@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gaia_plugin.api import app, models, serve, sockets
-from gaia_plugin.api.app import RateLimit
+from gaia_plugin.api import app, models, pace, serve, sockets
 from gaia_plugin.api.client import ApiRefusal, SlotClient
 from gaia_plugin.errors import Code, Refusal
 from gaia_plugin.units import GIB
@@ -191,7 +190,9 @@ def test_a_slot_socket_knows_its_slot_and_nothing_else(api: Any, line: str, expe
 @pytest.fixture
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all resizes of a slot fall into one second."""
-    monkeypatch.setattr(app, "RateLimit", lambda rate: RateLimit(rate, lambda: 0.0))
+    for name in ("requests", "resizes"):
+        of = getattr(pace, name)
+        monkeypatch.setattr(pace, name, lambda of=of: of(lambda: 0.0))
 
 
 def test_more_than_five_resizes_a_second_are_refused(still_clock: None, api: Any) -> None:
@@ -205,7 +206,7 @@ def test_more_than_five_resizes_a_second_are_refused(still_clock: None, api: Any
 
 def test_the_rate_limit_forgets_after_a_second() -> None:
     now = 0.0
-    limit = RateLimit(5, lambda: now)
+    limit = pace.RateLimit(5, "Wait.", lambda: now)
     for _ in range(5):
         limit.take()
     with pytest.raises(Refusal):
@@ -276,7 +277,7 @@ def test_a_thousand_bad_requests_stop_nothing(api: Any) -> None:
     for number in range(1000):
         status, _, _ = patch(api.slot_socket, bodies[number % len(bodies)])
         assert status in (400, 422, 429)
-    assert api.slot.slot().generation == 1
+    assert api.operator.slot("alice").generation == 1
 
 
 def test_a_fault_inside_is_an_answer_not_an_end(api: Any, capsys: Any) -> None:

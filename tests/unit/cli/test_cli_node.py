@@ -130,6 +130,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, name: str, *nodes: FakeNode) -> str:
         ("ml/train", "aa"),
         ("ml/train/main", "aa"),
         ("ml/pair/right", "cc"),
+        ("ml/pair:right", "cc"),
+        ("ml/train:main", "aa"),
         ("dd", "dd"),
     ],
 )
@@ -139,13 +141,15 @@ def test_a_slot_is_called_by_its_pod(monkeypatch: pytest.MonkeyPatch, name: str,
 
 def test_a_pod_with_several_slots_wants_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
     said = asked(monkeypatch, "ml/pair", FakeNode(*SLOTS))
-    assert "ml/pair/left or ml/pair/right" in said
+    assert "ml/pair:left or ml/pair:right" in said
 
 
-@pytest.mark.parametrize("name", ["ml", "ml/", "/run", "ml/train/", "ml/train/left", "", "run"])
+@pytest.mark.parametrize(
+    "name", ["ml", "ml/", "/run", "ml/train/", "ml/train/left", "ml/train:left", "ml/train:", "", "run"]
+)
 def test_an_unknown_name_is_answered_with_those_there_are(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     said = asked(monkeypatch, name, FakeNode(*SLOTS))
-    assert said == f"There is no slot {name!r}. `gaia slots` lists dd, ml/pair/left, ml/pair/right, ml/train."
+    assert said == f"There is no slot {name!r}. `gaia slots` lists dd, ml/pair:left, ml/pair:right, ml/train."
 
 
 def test_not_all_of_many_names_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

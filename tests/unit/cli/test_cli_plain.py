@@ -15,7 +15,7 @@ import pytest
 from gaia_plugin import paths
 from gaia_plugin.errors import Unusable
 
-COMMANDS = ("cards", "slots", "resize", "run", "doctor", "paths", "agent")
+COMMANDS = ("cards", "slots", "resize", "explain", "nodes", "run", "doctor", "paths", "agent")
 
 BARE = """
 import sys

@@ -179,7 +179,12 @@ def test_threads_share_one_ledger(tmp_path: Path) -> None:
 def test_a_file_of_the_first_schema_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "l"
     before = fill(path)
-    edit(path, "ALTER TABLE slot DROP COLUMN label", "PRAGMA user_version = 1")
+    edit(
+        path,
+        "ALTER TABLE slot DROP COLUMN label",
+        "ALTER TABLE slot DROP COLUMN desired",
+        "PRAGMA user_version = 1",
+    )
     for _ in range(2):
         with Ledger(path) as ledger:
             assert ledger.slots() == [before]

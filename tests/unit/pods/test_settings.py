@@ -40,6 +40,9 @@ def test_what_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         ("STATE", "."),
         ("COMPUTE_CEILING", "0"),
         ("COMPUTE_CEILING", "101"),
+        ("METRICS_ADDRESS", ""),
+        ("METRICS_ADDRESS", "9478"),
+        ("METRICS_ADDRESS", "metrics:9478"),
     ],
 )
 def test_nonsense_is_a_sentence(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
@@ -53,6 +56,20 @@ def test_a_missing_node_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GAIA_NODE_NAME", raising=False)
     with pytest.raises(Unusable, match="GAIA_NODE_NAME is not set"):
         read_settings()
+
+
+@pytest.mark.parametrize(
+    ("value", "address"),
+    [(None, ("", 9478)), ("off", None), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80))],
+)
+def test_metrics_are_where_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, address: tuple[str, int] | None
+) -> None:
+    monkeypatch.setenv("GAIA_NODE_NAME", "node-1")
+    if value is not None:
+        monkeypatch.setenv("GAIA_METRICS_ADDRESS", value)
+    assert read_settings().metrics_address == address
+    assert read_settings(metrics_address="off").metrics_address is None
 
 
 def test_every_setting_is_explained() -> None:
