@@ -1,7 +1,8 @@
 """How long a resize takes from a slot's socket to its limits page, beside 64 slots.
 
 Once on a machine without Kubernetes, once on a node whose agent writes its GPUNode to an API server (that of
-the tests, in this process) before a grow is in force. The agent is a process of its own. Sends a PATCH over
+the tests, in this process) before a grow is in force; with `--cluster` also on a node of a real Kubernetes,
+as the tests start it. The agent is a process of its own. Sends a PATCH over
 one slot's socket after the other, each over a connection of its own, and looks at the page until it has the
 new limit; prints p50, p99 and the largest of that, and of the answer.
 """
@@ -85,14 +86,14 @@ class Slot:
         os.close(self._page)
 
 
-def measure(directories: Sequence[Path], rounds: int) -> Iterator[tuple[str, list[float]]]:
+def measure(directories: Sequence[Path], rounds: int, size: int = UNITS) -> Iterator[tuple[str, list[float]]]:
     """Grow and shrink every slot `rounds` times, in turn; yield seconds by what was measured."""
     slots = [Slot(directory) for directory in directories]
     found: dict[str, list[float]] = {"grow": [], "grow, answer": [], "shrink": [], "shrink, answer": []}
     pause = 2 / 5 / len(slots)  # a slot takes five resizes a second, and has two in each round
     for _ in range(rounds):
         for slot in slots:
-            for what, units in (("grow", UNITS + 1), ("shrink", UNITS)):
+            for what, units in (("grow", size + 1), ("shrink", size)):
                 stored, answered = slot.resize(units)
                 found[what].append(stored)
                 found[f"{what}, answer"].append(answered)
@@ -180,14 +181,53 @@ async def node(rounds: int) -> None:
                 shutil.rmtree(place, ignore_errors=True)
 
 
+def cluster(rounds: int) -> None:
+    """Measure on a node of a real Kubernetes, which runs 64 pods."""
+    # only here: they want what CONTRIBUTING.md says of a real Kubernetes
+    from tests.cluster import agent as agents
+    from tests.cluster.cluster import Cluster
+    from tests.cluster.pods import busybox_pod
+    from tests.cluster.polling import until as reached
+
+    folder = Path(tempfile.mkdtemp(prefix="gr"))
+    with Cluster() as running:
+        node = agents.NodeAgent.on(running, running.nodes[0], folder)
+        try:
+            node.start()
+            pods = [
+                busybox_pod(f"p{each}", "sleep 3600", {MEMORY: 4, CORES: 5}, node.node.name)
+                for each in range(SLOTS)
+            ]
+            for pod in pods:
+                pod["metadata"]["annotations"] = {"gaia.io/vgpu-max-memory": "8"}
+            agents.create(running, pods)
+            reached(
+                "all pods run",
+                lambda: node.alive() and sum(s.state == "applied" for s in node.slots().values()) == SLOTS,
+                600,
+                every=1,
+            )
+            reached("all are started", lambda: len(running.pods_running()) == SLOTS, 600, every=1)
+            slots = [node.node.path(agents.STATE / "slots" / slot) for slot in node.slots()]
+            table("on a real Kubernetes", measure(slots, rounds, 4))
+        finally:
+            running.delete_pods()
+            node.remove()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10, help="grows and shrinks of each slot")
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--cluster", action="store_true", help="also on a real Kubernetes")
+    told = parser.parse_args()
+    rounds = told.rounds
     print(f"{SLOTS} slots on {CARDS} simulated cards, from the slot's socket to its page")
     single(rounds)
     asyncio.run(node(rounds))
+    if told.cluster:
+        cluster(rounds)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""One agent per state directory: a lock from before the first read until the process ends."""
+"""One agent per state directory, and per kubelet: locks from before the first read until the process ends."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -55,3 +57,32 @@ class StateLock:
     def release(self) -> None:
         """Give the state directory back."""
         os.close(self._fd)
+
+
+@contextmanager
+def only_one(kubelet: Path) -> Iterator[None]:
+    """Lock a kubelet's root directory: two agents would take the registration from each other for ever.
+
+    Nothing is written there, and the kernel drops the lock with the process. A directory that is not there
+    is not locked: there is no kubelet to register with.
+
+    Raises:
+        Taken: another agent, with another state directory, serves this kubelet.
+    """
+    try:
+        fd = os.open(kubelet, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Taken(
+                f"Another agent, with another state directory, already serves the kubelet of {kubelet}; this "
+                "one serves nothing and ends. A node has one agent: end the other one, or look for a second "
+                "DaemonSet."
+            ) from error
+        yield
+    finally:
+        os.close(fd)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -86,7 +86,11 @@ def _account(node: LocalNode, before: list[tuple[SlotRecord, Usage]], figures: F
         # whoever keeps a process out of its page is found all the same
         members = node.core.directories.members
         pids = {process.pid for process in usage.processes}
-        pids |= {pid for pid in strangers if members.contains(record.slot, pid)}
+        outside = {pid for pid in strangers if members.contains(record.slot, pid)}
+        node.core.accounts.outside(
+            record.slot, {part.card: _only(figures.get(part.card, {}), outside) for part in record.slices}
+        )
+        pids |= outside
         for part in record.slices:
             listed = figures.get(part.card, {})
             used = sum(figure or 0 for pid, figure in listed.items() if pid in pids)
@@ -94,6 +98,10 @@ def _account(node: LocalNode, before: list[tuple[SlotRecord, Usage]], figures: F
                 if node.core.found(record, part.card, units_up(used)):
                     raised.append(record.slot)
     return raised
+
+
+def _only(listed: Mapping[int, int | None], pids: Collection[int]) -> dict[int, int | None]:
+    return {pid: figure for pid, figure in listed.items() if pid in pids}
 
 
 async def sync(node: LocalNode) -> None:

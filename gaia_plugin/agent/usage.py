@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import structlog
@@ -40,16 +41,30 @@ class Accounts:
     directories: SlotDirectories
     context: int
     _accounts: dict[str, dict[int, _Account]] = field(default_factory=dict)
+    _outside: dict[str, Figures] = field(default_factory=dict)
 
     def forget(self, slot: str) -> None:
         """Forget a slot that is gone."""
         self._accounts.pop(slot, None)
+        self._outside.pop(slot, None)
+
+    def outside(self, slot: str, figures: Figures) -> None:
+        """Take note of what processes of a slot have that are not in its page: bytes by card and pid."""
+        self._outside[slot] = figures
 
     def measured(self, record: SlotRecord) -> Measured:
-        """Return what the slot uses now, by the same sum that the library takes."""
+        """Return what the slot uses now, by the same sum that the library takes.
+
+        What its processes have past the library is added, as it was seen last.
+        """
         used = {part.card: 0 for part in record.slices}
         listed = []
-        for process in self.directories.usage(record.slot).processes:
+        claims = self.directories.usage(record.slot).processes
+        for pid, beside in self._beside(record, {process.pid for process in claims}).items():
+            for card, amount in beside.items():
+                used[card] += amount
+            listed.append(models.Process(pid=pid, name=process_name(pid), memory=sum(beside.values())))
+        for process in claims:
             shares = [self._charged(record.slot, process, index) for index in range(len(record.slices))]
             for part, share in zip(record.slices, shares, strict=True):
                 used[part.card] += share
@@ -58,6 +73,16 @@ class Accounts:
                     models.Process(pid=process.pid, name=process_name(process.pid), memory=sum(shares))
                 )
         return Measured(used, tuple(sorted(listed, key=lambda each: (-each.memory, each.pid))))
+
+    def _beside(self, record: SlotRecord, named: Collection[int]) -> dict[int, dict[str, int]]:
+        """Return what is in use outside of the page, by pid and card; who is in it by now counts there."""
+        seen = self._outside.get(record.slot, {})
+        found: dict[int, dict[str, int]] = {}
+        for part in record.slices:
+            for pid, amount in seen.get(part.card, {}).items():
+                if pid not in named and amount:
+                    found.setdefault(pid, {})[part.card] = amount
+        return found
 
     def _charged(self, slot: str, process: ProcessUsage, index: int) -> int:
         claim = process.cards[index]

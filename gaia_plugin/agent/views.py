@@ -96,10 +96,10 @@ def _state_sentence(record: SlotRecord, measured: Measured) -> str:
         max(0, measured.used.get(part.card, 0) - part.target.units * MEMORY_UNIT) for part in record.slices
     )
     if over == 0:
-        return f"Shrunk to {memory}. What is free now goes back to the others in a moment."
+        return f"Its limit is {memory} now. What is free goes back to the others in a moment."
     return (
-        f"Shrunk to {memory}. {format_memory(over)} more is still in use: free it (restart a kernel, del "
-        "tensors and torch.cuda.empty_cache()) and it goes back to the others."
+        f"Its limit is {memory} now. {format_memory(over)} more is still in use: free it (restart a kernel, "
+        "del tensors and torch.cuda.empty_cache()) and it goes back to the others."
     )
 
 

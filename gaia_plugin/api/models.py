@@ -258,7 +258,8 @@ class ContainerReason(msgspec.Struct, frozen=True, kw_only=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """A pod of this node, with each of its containers that asks for a slice.
 
-    `phase` is Kubernetes' word for the pod; ``Gone`` where the pod is gone and a slot is left of it.
+    `phase` is Kubernetes' word for the pod; ``Gone`` where the pod is gone and a slot is left of it;
+    ``Unknown`` where it has a slot and the API server has not shown yet what runs here.
     """
 
     pod: str

@@ -10,21 +10,25 @@ from gaia_plugin.commands.common import (
     memory,
     print_json,
     print_table,
+    title,
 )
 
 
 def cards(state: StateOption = None, json: JsonOption = False) -> None:
     """List the cards, and what is free on each.
 
-    Of each card: its size, what is free for new slices, what is in use now, and its slots.
+    Of each card: its size, what is free for new slices, what is in use now, and its slots: on a
+    node, their pods.
     """
-    found = [(where, node.cards()) for where, node in agents(state)]
+    found = [(where, node, node.cards()) for where, node in agents(state)]
     if json:
         from gaia_plugin.commands.common import with_state
 
-        print_json([card for where, listed in found for card in with_state(where, listed)])
+        print_json([card for where, _, listed in found for card in with_state(where, listed)])
         return
-    for where, listed in found:
+    for where, node, listed in found:
+        slots = node.slots() if any(card.slots for card in listed) else ()
+        called = {slot.slot: title(slot, slots) for slot in slots}
         print_table(
             f"Cards of the agent in {where}",
             ("card", "name", "memory", "free", "used now", "compute free", "slots", "uuid"),
@@ -36,7 +40,7 @@ def cards(state: StateOption = None, json: JsonOption = False) -> None:
                     memory(card.free.memory),
                     memory(card.used),
                     f"{card.free.cores} %",
-                    ", ".join(card.slots) or "none",
+                    ", ".join(called.get(slot) or slot for slot in card.slots) or "none",
                     card.uuid,
                 )
                 for card in listed

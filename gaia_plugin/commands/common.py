@@ -136,7 +136,8 @@ def names(slot: Slot) -> tuple[str, ...]:
     """Return what a slot may be called: its name, its pod, its pod and container."""
     if not slot.label:
         return (slot.slot,)
-    return slot.slot, slot.label, f"{slot.label}:{slot.name}", f"{slot.label}/{slot.name}"
+    pods = {slot.label, slot.label.removeprefix("default/")}
+    return slot.slot, *sorted(pods), *(f"{pod}{mark}{slot.name}" for pod in sorted(pods) for mark in ":/")
 
 
 def title(slot: Slot, among: Iterable[Slot]) -> str:

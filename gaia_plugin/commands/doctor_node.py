@@ -8,10 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gaia_plugin.commands.doctor import Finding
 from gaia_plugin.errors import Unusable
+
+if TYPE_CHECKING:
+    from gaia_plugin.kube.client import Api
+    from gaia_plugin.kube.gpunode import Status
 
 _INITIAL_PIDS: Final = 0xEFFFFFFC
 """Inode of the machine's first pid namespace, in every Linux."""
@@ -32,6 +36,7 @@ class Told:
     kubeconfig: Path | None
     driver: Path | None
     registered: dict[str, float]
+    domain: str = "gaia.io"
 
 
 def told(state: Path | None) -> Told | None:
@@ -63,6 +68,7 @@ def told(state: Path | None) -> Told | None:
         own.kubeconfig,
         own.driver,
         {},
+        own.domain,
     )
 
 
@@ -86,6 +92,7 @@ def _of_note(state: Path, note: dict[str, Any]) -> Told:
         kubeconfig,
         driver if note.get("driver") else None,
         registered if isinstance(registered, dict) else {},
+        str(note.get("domain") or "gaia.io"),
     )
 
 
@@ -180,7 +187,7 @@ def _server(node: Told) -> Iterator[Finding]:
     from gaia_plugin.slots.cdi import runtime
 
     try:
-        reported = asyncio.run(_reported(node))
+        reported, written = asyncio.run(_reported(node))
     except Unusable as unusable:
         # the service account is the pod's, and not on the node
         yield Finding("API server", "note", f"it cannot be asked from here: {unusable}")
@@ -189,6 +196,7 @@ def _server(node: Told) -> Iterator[Finding]:
         yield Finding("API server", "broken", str(error))
         return
     yield Finding("API server", "good", f"answers, and knows the node {node.node}")
+    yield written
     try:
         doubt = runtime.require(reported, node.cdi, root=node.root)
     except Unusable as unusable:
@@ -197,12 +205,40 @@ def _server(node: Told) -> Iterator[Finding]:
         yield Finding("runtime", "note" if doubt else "good", doubt or f"{reported} applies CDI specs")
 
 
-async def _reported(node: Told) -> str:
+async def _reported(node: Told) -> tuple[str, Finding]:
     from gaia_plugin.agent.pods.server import NodeServer
     from gaia_plugin.kube.client import Api
 
     api = await Api.connect(node.kubeconfig)
     try:
-        return (await NodeServer(api, node.node, "gaia.io").facts()).runtime
+        facts = await NodeServer(api, node.node, node.domain).facts()
+        return facts.runtime, await _object(api, node)
     finally:
         await api.close()
+
+
+async def _object(api: Api, node: Told) -> Finding:
+    from gaia_plugin.kube import gpunode, nodes
+    from gaia_plugin.kube.errors import ApiError
+
+    try:
+        found = await nodes.read(api, node.node, node.domain)
+        if found is None:
+            await api.get(gpunode.path(domain=node.domain), {"limit": 1})
+    except ApiError as error:
+        return Finding("GPUNode", "broken", str(nodes.NotInstalled(node.domain) if error.missing else error))
+    return _written(node.node, None if found is None else found.status, datetime.now(UTC))
+
+
+def _written(name: str, status: Status | None, now: datetime) -> Finding:
+    from gaia_plugin.commands.nodes import SILENT_SECONDS, age_of
+
+    if status is None:
+        return Finding("GPUNode", "note", f"there is none for {name} yet: its agent has not written it.")
+    age = age_of(status.heartbeat, now)
+    if age is None or age > SILENT_SECONDS:
+        since = "never" if age is None else f"{age:.0f} s ago"
+        return Finding("GPUNode", "broken", f"{name} was last written {since}; the agent's log says why.")
+    if not status.ready:
+        return Finding("GPUNode", "note", f"{name} says that nothing may be placed here.")
+    return Finding("GPUNode", "good", f"{name} was written {age:.0f} s ago")

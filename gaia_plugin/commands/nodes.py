@@ -137,7 +137,7 @@ def view(node: GpuNode, now: datetime) -> NodeView:
     largest = largest_free(states)
     holders = {slot.holder for slot in status.slots}
     waiting = {Holder(each.uid, each.container) for each in node.spec.reservations} - holders
-    age = _age(status.heartbeat, now)
+    age = age_of(status.heartbeat, now)
     return NodeView(
         name=node.metadata.name,
         state=_state(status.ready, age),
@@ -169,7 +169,8 @@ def view(node: GpuNode, now: datetime) -> NodeView:
     )
 
 
-def _age(heartbeat: str, now: datetime) -> float | None:
+def age_of(heartbeat: str, now: datetime) -> float | None:
+    """Return the seconds since an agent wrote; None: it never did, or nothing that is a time."""
     try:
         at = datetime.fromisoformat(heartbeat)
     except ValueError:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
@@ -63,6 +64,12 @@ class Handler(Protocol):
         """
 
 
+@lru_cache(maxsize=1 << 16)
+def _as_told(name: str, healthy: bool) -> api_pb2.Device:
+    """Return a device as it is sent; to be copied, never changed."""
+    return api_pb2.Device(ID=name, health=HEALTHY if healthy else UNHEALTHY)
+
+
 class Plugin:
     """Serves one resource on a socket of its own; all methods belong to the event loop's thread.
 
@@ -95,8 +102,7 @@ class Plugin:
         """
         listed = api_pb2.ListAndWatchResponse(
             devices=[
-                api_pb2.Device(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
-                for device in sorted(devices, key=lambda device: device.id)
+                _as_told(device.id, device.healthy) for device in sorted(devices, key=lambda each: each.id)
             ]
         )
         if listed != self._list:

@@ -36,7 +36,7 @@ COLUMNS: Final = (
     ("Memory", "string", ".status.summary.memory", "Memory that is free, of how much", 0),
     ("Cores", "string", ".status.summary.cores", "Cores that are free, of how many", 0),
     ("Largest", "string", ".status.summary.largest", "The largest slice that one card could still give", 0),
-    ("Heartbeat", "date", ".status.heartbeat", "When its agent last wrote", 1),
+    ("Heartbeat", "date", ".status.heartbeat", "When its agent last wrote; it does each half minute", 0),
     ("Version", "string", ".status.agentVersion", "Of its agent", 1),
     ("Age", "date", ".metadata.creationTimestamp", "", 0),
 )
@@ -151,6 +151,9 @@ def _merged(schema: Schema, more: Mapping[str, Any]) -> Schema:
     """Return a schema with more said about it, at whatever depth."""
     merged = dict(schema)
     for key, value in more.items():
+        if key == "description" and key in schema:  # first what the field is, then what its type is
+            merged[key] = f"{value} {schema[key]}"
+            continue
         both = isinstance(value, Mapping) and isinstance(merged.get(key), dict)
         merged[key] = _merged(merged[key], value) if both else value
     return merged

@@ -43,6 +43,12 @@ Name = Annotated[str, Meta(min_length=1, max_length=253)]
 Units = Annotated[int, Meta(ge=0, le=MOST_UNITS)]
 Cores = Annotated[int, Meta(ge=0, le=CORES_PER_CARD * MOST_CARDS)]
 MiB = Annotated[int, Meta(ge=0)]
+Used = Annotated[MiB | None, Meta(description="Memory in use, in MiB, at most half a minute old.")]
+
+
+def _is(text: str) -> Meta:
+    """Return what `kubectl explain` says of a field."""
+    return Meta(description=text)
 
 
 _OF_ONE_CARD: Final = {
@@ -53,8 +59,8 @@ _OF_ONE_CARD: Final = {
 class Amounts(msgspec.Struct, frozen=True, rename="camel"):
     """A share of a card, or of several: memory in units of 256 MiB, cores in percent of one card."""
 
-    memory: Units
-    cores: Cores
+    memory: Annotated[Units, _is("In units of 256 MiB: 16 are 4 GiB.")]
+    cores: Annotated[Cores, _is("In percent of one card's time.")]
 
     @property
     def share(self) -> Share:
@@ -73,9 +79,9 @@ class Reservation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     `pod` is ``namespace/name``, for people; `at` is when it was made or confirmed, RFC 3339.
     """
 
-    uid: Name
-    container: Name
-    card: Name
+    uid: Annotated[Name, _is("UID of the pod that it is for.")]
+    container: Annotated[Name, _is("The pod's container that it is for.")]
+    card: Annotated[Name, _is("UUID of the card.")]
     amounts: Annotated[Amounts, Meta(extra_json_schema=_OF_ONE_CARD)]
     pod: Annotated[str, Meta(max_length=512)] = ""
     at: Annotated[str, Meta(max_length=64)] = ""
@@ -112,10 +118,10 @@ class CardStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     index: Annotated[int, Meta(ge=0)]
     model: str
     healthy: bool
-    capacity: Amounts
-    free: Amounts
-    reason: str = ""
-    used_mi_b: MiB | None = msgspec.field(default=None, name="usedMiB")
+    capacity: Annotated[Amounts, _is("All that slots can have.")]
+    free: Annotated[Amounts, _is("What neither slots nor reservations count on.")]
+    reason: Annotated[str, _is("Why it is not healthy.")] = ""
+    used_mi_b: Used = msgspec.field(default=None, name="usedMiB")
     links: Annotated[tuple[Link, ...], Meta(extra_json_schema=_by("card"))] = ()
 
 
@@ -126,11 +132,11 @@ class SliceStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     granted while it grows, or while programs use more than the limit.
     """
 
-    card: Name
-    requested: Amounts
-    granted: Amounts
-    held: Amounts
-    used_mi_b: MiB | None = msgspec.field(default=None, name="usedMiB")
+    card: Annotated[Name, _is("UUID of the card.")]
+    requested: Annotated[Amounts, _is("What the pod asks for.")]
+    granted: Annotated[Amounts, _is("What is in force now.")]
+    held: Annotated[Amounts, _is("What nobody else can get.")]
+    used_mi_b: Used = msgspec.field(default=None, name="usedMiB")
 
 
 class DesiredStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -148,15 +154,15 @@ class SlotStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     gone, and the slot goes when nothing is in use.
     """
 
-    uid: Name
-    container: Name
+    uid: Annotated[Name, _is("UID of the pod.")]
+    container: Annotated[Name, _is("The pod's container.")]
     state: Literal["Making", "Applied", "Draining", "Releasing"]
     slices: Annotated[tuple[SliceStatus, ...], Meta(extra_json_schema=_by("card"))]
-    maximum: Amounts
+    maximum: Annotated[Amounts, _is("How far it may grow, over all its cards.")]
     compute: Literal["hard", "elastic"]
-    generation: Annotated[int, Meta(ge=0)]
-    pod: str = ""
-    message: str = ""
+    generation: Annotated[int, Meta(ge=0, description="Counts its changes.")]
+    pod: Annotated[str, _is("namespace/name of the pod.")] = ""
+    message: Annotated[str, _is("What there is to say of it.")] = ""
     desired: DesiredStatus | None = None
 
     @property
@@ -190,8 +196,8 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
     `ready` is false where nothing new may be placed: the agent has stopped, or says in a condition why.
     """
 
-    ready: bool = False
-    heartbeat: str = ""
+    ready: Annotated[bool, _is("Whether anything new may be placed here.")] = False
+    heartbeat: Annotated[str, _is("When the agent last wrote.")] = ""
     agent_version: str = ""
     cards: Annotated[tuple[CardStatus, ...], Meta(max_length=MOST_CARDS, extra_json_schema=_by("uuid"))] = ()
     slots: Annotated[tuple[SlotStatus, ...], Meta(extra_json_schema=_by("uid", "container"))] = ()

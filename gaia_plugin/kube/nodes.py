@@ -52,6 +52,22 @@ class NotInstalled(ApiError):
         )
 
 
+class NoSuchNode(ApiError):
+    """The cluster has no Node of this name: its `GPUNode` went with it, and cannot be made."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            404,
+            "NotFound",
+            f"the cluster has no Node {name} any more. Its kubelet makes it again when it is restarted.",
+            request=f"GET {_node(name)}",
+        )
+
+
+def _node(name: str) -> str:
+    return f"/api/v1/nodes/{name}"
+
+
 async def read(api: Writer, name: str, domain: str = DOMAIN, *, timeout: float = SECONDS) -> GpuNode | None:
     """Return the object of a node as the API server has it now; None: there is none.
 
@@ -111,7 +127,7 @@ async def put_spec(
 
     Sent as a patch with that version, which is a PUT of this part alone: labels, owners and what a
     newer Gaia keeps in the specification stay. A write that changes nothing keeps the version, so
-    it voids nothing that somebody else decided upon; a new `at` in a reservation is a change.
+    it voids nothing that somebody else decided upon; a new `at`, finer than a second, is a change.
 
     Raises:
         ApiError: as `put_status`.
@@ -125,9 +141,15 @@ async def node_uid(api: Writer, name: str, *, timeout: float = SECONDS) -> str:
     """Return the UID of a Node, which owns its `GPUNode`.
 
     Raises:
-        ApiError: `missing`, refused, or no answer.
+        NoSuchNode: there is none.
+        ApiError: refused, or no answer.
     """
-    answer = await api.get(f"/api/v1/nodes/{name}", timeout=timeout)
+    try:
+        answer = await api.get(_node(name), timeout=timeout)
+    except ApiError as error:
+        if error.missing:
+            raise NoSuchNode(name) from error
+        raise
     try:
         return _BARE.decode(answer).metadata.uid
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -294,13 +294,16 @@ class Ledger:
             self._growing[slot] = begun[0]
             return record
 
-    def commit(self, slot: str) -> SlotRecord:
+    def commit(self, slot: str, generation: int | None = None) -> SlotRecord:
         """Finish a grow: what `hold` booked is in force; the page may be stored afterwards.
+
+        `generation` is the slot's at `hold`: a grow that was booked since is another's.
 
         Raises:
             Refusal: ``stale``, when the slot changed since `hold`, or no grow is under way.
         """
         with self._lock:
+            rules.fresh(self.slot(slot), generation)
             grow = self._growing.get(slot, Growing(-1, {}))
 
             def change(book: Book) -> Book:
@@ -315,15 +318,16 @@ class Ledger:
             finally:
                 self._growing.pop(slot, None)
 
-    def undo(self, slot: str) -> SlotRecord:
-        """Give a grow up: what is in force never moved, what was booked falls with `settle`.
+    def undo(self, slot: str, generation: int | None = None) -> SlotRecord:
+        """Give a grow up: what is in force never moved, what was booked falls with `settle`; see `commit`.
 
         Raises:
             Refusal: code ``no_such_slot``.
         """
         with self._lock:
-            if (grow := self._growing.pop(slot, None)) is not None:
-                self._in_vain[slot] = grow
+            grow = self._growing.get(slot)
+            if grow is not None and generation in (None, grow.generation):
+                self._in_vain[slot] = self._growing.pop(slot)
             return self.slot(slot)
 
     def resize(self, slot: str, new: Mapping[str, Share], generation: int | None = None) -> SlotRecord:

@@ -57,10 +57,12 @@ def crowded_out(book: Book, waiting: Iterable[tuple[str, Growing]]) -> dict[str,
 
 
 def _short(book: Book, record: SlotRecord, grow: Growing) -> bool:
-    """Tell whether a card is short of what this grow takes there; others' shortages are not its own."""
+    """Tell whether a card is short of what this grow takes there; others' shortages are not its own.
+
+    It takes all above what is in force: what is held beyond that may be booked in vain, and promised since.
+    """
     for part in record.slices:
-        before = None if grow.before is None else grow.before.on(part.card)
-        taken = part.held - (NOTHING if before is None else before.held)
+        taken = grow.wanted.get(part.card, NOTHING) - part.target
         free = book.free_on(part.card)
         if (taken.units > 0 and free.units < 0) or (taken.cores > 0 and free.cores < 0):
             return True

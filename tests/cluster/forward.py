@@ -22,6 +22,8 @@ class Forward:
         self._address = address
         self._namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
         self._listener = socket.create_server(("127.0.0.1", 0))
+        # whoever is accepted inherits it; asyncio sets it only on sockets that name their protocol
+        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.port: int = self._listener.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()

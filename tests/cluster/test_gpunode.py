@@ -66,6 +66,7 @@ def installed(one_node: Cluster) -> None:
 @pytest.fixture
 def served(installed: None, cluster: Cluster) -> Iterator[Cluster]:
     """The cluster, which knows GPUNodes and has none."""
+    cluster.kubectl("delete", "gpunodes", "--all")  # agents of other modules leave theirs
     yield cluster
     cluster.kubectl("delete", "gpunodes", "--all")
 
@@ -113,13 +114,15 @@ def test_kubectl_shows_a_node_in_one_line(served: Cluster) -> None:
     ask(served, lambda api: nodes.put_status(api, node, STATUS))
     brief = columns(served)
     assert brief.pop("AGE")
+    assert brief.pop("HEARTBEAT") not in ("", "<invalid>", "<unknown>")
     assert brief == {
         "NAME": node.metadata.name, "READY": "true", "CARDS": "1/1", "MEMORY": "13/15 GiB", "CORES": "80/100",
         "LARGEST": "13 GiB, 80 cores",
     }  # fmt: skip
     assert columns(served, "--output=wide")["VERSION"] == "0.1"
-    assert columns(served, "--output=wide")["HEARTBEAT"] not in ("", "<invalid>", "<unknown>")
     assert "256 MiB" in served.kubectl("explain", "gpunode.status.cards.free")
+    told = served.kubectl("explain", "gpunode.status.slots.slices")
+    assert "What nobody else can get. A share of a card" in " ".join(told.split())
 
 
 def test_what_is_written_is_read_back_whole(served: Cluster) -> None:

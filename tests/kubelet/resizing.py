@@ -45,6 +45,11 @@ def is_node(asked: Asked) -> bool:
     return "/gpunodes" in asked.path
 
 
+def is_pods(asked: Asked) -> bool:
+    """Match what the agent learns of pods by."""
+    return asked.method == "GET" and asked.path == "/api/v1/pods"
+
+
 async def resize(world: World, pod: Pod, amount: int, generation: int | None = None) -> models.Resized:
     """Ask for so many units, as the slot's socket does."""
     return await world.agent.node.resize(world.slot(pod), units(amount), generation)

@@ -40,7 +40,7 @@ async def test_an_annotation_changes_the_size_once(world: World) -> None:
     await until(lambda: outcome(world, pod) == ("Applied", ""))
     await until(lambda: said(world, pod, "Resized"))
     assert said(world, pod, "Resized") == [
-        "Container main: 4 GiB and 25 % became 8 GiB and 50 %, as an operator, by an annotation asked."
+        "Container main: 4 GiB and 25 % became 8 GiB and 50 %, as an operator's annotation asked."
     ]
     await resize(world, pod, 8)
     await agreed(world, pod)
@@ -75,6 +75,10 @@ async def test_without_room_it_waits_for_room(world: World) -> None:
     await until(lambda: said(world, second, "ResizeDeferred"))
     assert "tried again" in said(world, second, "ResizeDeferred")[0]
     assert booked(world, second) == (16, 16)
+    await resize(world, first, 30)
+    world.ahead += 60.0
+    await until(lambda: "up to 8.5 GiB" in outcome(world, second)[1])  # type: ignore[index]
+    assert len(said(world, second, "ResizeDeferred")) == 1, "what the card lacks changes all the time"
     await resize(world, first, 8)
     world.ahead += 1.0
     await until(lambda: booked(world, second) == (48, 48))
@@ -124,6 +128,22 @@ async def test_each_container_is_named_where_there_are_several(world: World) -> 
     assert "one or two" in said(world, pod, "ResizeInfeasible")[0]
     wish(world, pod, {"two": {"memory": "4GiB"}})
     await until(lambda: world.records()[world.slot(pod, "two")].target.units == 16)
+    assert world.records()[world.slot(pod, "one")].target.units == 8
+
+
+async def test_a_wish_that_is_for_another_container_now_is_forgotten(world: World) -> None:
+    other = await world.run(growing(32, 10))
+    both = [Container(name, {MEMORY: 8, CORES: 10}) for name in ("one", "two")]
+    pod = Pod(both, annotations={"gaia.io/vgpu-max-memory": "64"})
+    await world.run(pod)
+    wish(world, pod, {"one": {"memory": "16GiB"}})
+    await until(lambda: (found := outcome(world, pod)) is not None and found[0] == "Deferred")
+    wish(world, pod, {"two": {"memory": "1GiB"}})
+    await until(lambda: world.records()[world.slot(pod, "two")].target.units == 4)
+    await until(lambda: outcome(world, pod) is None)
+    await resize(world, other, 8)
+    world.ahead += 60.0
+    await world.agent.node.desires.round()
     assert world.records()[world.slot(pod, "one")].target.units == 8
 
 

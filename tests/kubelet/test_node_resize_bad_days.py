@@ -8,8 +8,20 @@ import pytest
 
 from gaia_plugin.errors import Code, Refusal
 from tests.kubelet.node_world import CORES, MEMORY, World, uuid_of
-from tests.kubelet.resizing import agreed, booked, growing, is_node, is_status, promised, resize, seen, told
+from tests.kubelet.resizing import (
+    agreed,
+    booked,
+    growing,
+    is_node,
+    is_pods,
+    is_status,
+    promised,
+    resize,
+    seen,
+    told,
+)
 from tests.support.kubeapi.custom import GPUNODES
+from tests.support.kubeapi.server import NODES
 from tests.support.kubelet import Pod, until
 
 
@@ -163,9 +175,6 @@ async def test_an_agent_that_ends_while_the_api_server_is_away_ends(world: World
 
 
 async def test_a_pod_is_not_deleted_because_the_object_cannot_be_written(world: World) -> None:
-    writer = world.agent.node.writer
-    assert writer is not None
-    writer.patience = 0.1
     world.kube.refuse(403, "Forbidden", "not allowed", times=100_000, match=is_node)
     pod = growing(16)
     world.show(pod)
@@ -192,3 +201,71 @@ async def test_a_slow_api_server_makes_a_grow_slow_and_nothing_else(world: World
     held.deliver()
     assert (await larger).state == "applied"
     await agreed(world, first, second)
+
+
+async def test_nothing_is_called_true_before_the_server_has_said_so(world: World) -> None:
+    """What the ledger has is what was written last, and the definition is gone all the same."""
+    pod = await world.run(growing(16))
+    await agreed(world, pod)
+    world.kube.uninstall_crds()
+    await refused(world, pod, 32)
+    writer = world.agent.node.writer
+    assert writer is not None
+    before = sum(map(is_node, world.kube.asked))
+    await until(lambda: sum(map(is_node, world.kube.asked)) > before)
+    assert "deploy/crd.yaml" in writer.doubt
+    explained = await world.agent.node.explain(f"default/{pod.name}")
+    assert explained.sentence == writer.doubt
+    world.kube.install_crds()
+    await until(lambda: not writer.doubt)
+    await agreed(world, pod)
+    assert (await world.agent.node.explain(f"default/{pod.name}")).sentence == ""
+
+
+async def test_what_an_agent_may_not_do_is_told_with_what_to_apply(world: World) -> None:
+    pod = await world.run(growing(16))
+    await agreed(world, pod)
+    world.kube.refuse(403, "Forbidden", "cannot update gpunodes/status", times=100_000, match=is_status)
+    assert (await refused(world, pod, 32)).sentence.endswith(
+        "cannot update gpunodes/status. What an agent has to be allowed is in deploy/agent.yaml."
+    )
+    world.kube.heal()
+    await agreed(world, pod)
+
+
+async def test_a_pod_that_is_not_seen_yet_is_not_called_gone(world: World) -> None:
+    pod = await world.run(growing(16))
+    await agreed(world, pod)
+    world.kube.refuse(403, "Forbidden", "cannot list pods", times=100_000, match=is_pods)
+    await world.restart()
+    told_ = await world.agent.node.explain(f"default/{pod.name}")
+    assert told_.phase == "Unknown"
+    assert "has not heard yet" in told_.sentence
+    world.kube.heal()
+    await until(lambda: world.agent.node.sight.synced)
+    assert (await world.agent.node.explain(f"default/{pod.name}")).phase == "Running"
+
+
+async def test_a_reservation_is_told_by_the_name_that_the_extender_wrote(world: World) -> None:
+    pod = await world.run(growing(16))
+    await agreed(world, pod)
+    world.kube.reserve(promised("other", 40, 10))
+    with pytest.raises(Refusal):
+        await resize(world, pod, 64)
+    (container,) = (await world.agent.node.explain(f"default/{pod.name}")).containers
+    assert [holder.name for holder in container.cards[0].holders] == ["default/x:main"]
+
+
+async def test_a_node_that_the_cluster_has_no_more_is_said_and_not_asked_for_all_the_time(
+    world: World,
+) -> None:
+    pod = await world.run(growing(16))
+    await agreed(world, pod)
+    world.kube.remove("node1", "", NODES)
+    world.kube.remove("node1", "", GPUNODES)
+    assert "no Node node1 any more" in (await refused(world, pod, 32)).sentence
+    assert (await resize(world, pod, 4)).state == "applied"
+    world.kube.node()
+    await until(lambda: world.kube.gpunode() is not None, 30)
+    await agreed(world, pod)
+    assert (await resize(world, pod, 32)).state == "applied"

@@ -58,8 +58,11 @@ async def test_a_process_without_the_library_is_told_in_the_second_round(watched
     assert "holds 1.3 GiB of card 0" in note
     assert (watched.condition.type, watched.condition.status) == ("UnmanagedProcesses", "True")
     assert watched.condition.message == f"default/{pod.name}: {found.sentence}"
+    await loops.observe(watched.world.agent.node)
     view = await watched.world.agent.node.slot(watched.world.slot(pod))
     assert view.note == found.sentence
+    assert view.used == found.sight.bytes, "what is past the library is in use all the same"
+    assert [process.memory for process in view.processes] == [view.used]
     assert watched.findings.foreign == {}
     card = found.subject.card
     assert watched.world.agent.node.watched().unmanaged == {(card, "no_library"): 1}

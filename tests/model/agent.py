@@ -6,6 +6,9 @@ agent may be killed; what is in `State.agent` is forgotten then, and `recover` b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import combinations
+
 from tests.model.measure import held_steps
 from tests.model.state import (
     NO_SLOT,
@@ -17,10 +20,9 @@ from tests.model.state import (
     Slot,
     State,
     Steps,
-    Sync,
+    Write,
     free,
     lose,
-    put,
     to_store,
     with_claim,
     with_container,
@@ -44,7 +46,7 @@ def agent_steps(m: Model, s: State) -> Steps:
         yield from store(m, s, pod)
         yield from release(m, s, pod)
         yield from held_steps(m, s, pod)
-    yield from sync_status(m, s)
+    yield from write_status(m, s)
 
 
 # -- a container starts
@@ -109,6 +111,7 @@ def resize(m: Model, s: State, pod: int) -> Steps:
     if pod not in m.story.resizable or not s.left.resizes or slot is None or slot.releasing:
         return
     asked = s._replace(left=s.left._replace(resizes=s.left.resizes - 1))
+    void = grow_ is not None and grow_.step == "void"
     if slot.reserved:
         if not m.rules.reserved_is_not_resized:
             for new in range(1, room(m, s, pod) + 1):
@@ -117,13 +120,19 @@ def resize(m: Model, s: State, pod: int) -> Steps:
     for new in range(1, m.story.units + 1):
         if new < slot.target:
             held = slot.held if m.rules.held_waits_for_use else new
-            yield f"Ledger.resize(p{pod}, {new})", aim(asked, pod, Slot(new, held))
-        elif new > slot.target and grow_ is None and room(m, s, pod) >= new:
+            smaller = aim(asked, pod, Slot(new, held))
+            if grow_ is not None and not m.rules.commits_ones_own:
+                smaller = with_grow(smaller, pod, Grow(0, new=False, step="void"))
+            yield f"Ledger.resize(p{pod}, {new})", smaller
+        elif new > slot.target and (grow_ is None or void) and room(m, s, pod) >= new:
             booked = asked
             if m.rules.held_before_target:
                 held = max(slot.held, new) if m.rules.hold_keeps_held else new
                 booked = with_slot(asked, pod, slot._replace(held=held))
-            yield f"Ledger.hold(p{pod}, {new})", with_grow(booked, pod, Grow(new, new=False))
+            yield (
+                f"Ledger.hold(p{pod}, {new})",
+                with_grow(booked, pod, Grow(new, False, slot.held, overtook=void)),
+            )
 
 
 def aim(s: State, pod: int, slot: Slot) -> State:
@@ -134,40 +143,22 @@ def aim(s: State, pod: int, slot: Slot) -> State:
 
 
 def grow(m: Model, s: State, pod: int) -> Steps:
-    """After it was booked: read the `GPUNode`, PUT the status, only then put the target in force."""
+    """After it was booked: wait until the `GPUNode` says so, only then put the target in force."""
     under_way = s.agent.grows[pod]
-    if under_way is None:
+    if under_way is None or under_way.step == "void":
         return
-    if under_way.step == "booked":
-        plan = built(s)
-        if not m.rules.held_before_target:
-            plan = put(plan, pod, max(plan[pod], under_way.wanted))
-        if m.rules.grow_counts_reservations and free(m, s.api.reserved, plan) < 0:
-            yield f"{_undo_name(under_way)}(p{pod}): no room beside the reservations", undo(m, s, pod)
-        else:
-            read = under_way._replace(step="read", fresh=True, plan=plan)
-            yield f"get_gpunode for the grow of p{pod}", with_grow(s, pod, read)
-    elif under_way.step == "read":
-        # the 409 of one who is not `fresh` has happened in `wrote_node`
-        said = under_way._replace(step="said", fresh=False, plan=())
-        written = wrote_status(m, s, under_way.plan)
-        yield f"put_status for the grow of p{pod}", with_grow(written, pod, said)
-        if s.left.losses:
-            lost = undo(m, written, pod)
-            lost = lost._replace(left=s.left._replace(losses=s.left.losses - 1))
-            yield f"put_status for the grow of p{pod}; its answer is lost: {_undo_name(under_way)}", lost
-            late = Late("put_status", pod, under_way.fresh, under_way.plan)
-            yield (
-                f"put_status for the grow of p{pod} is given up: {_undo_name(under_way)}",
-                undo(m, lose(m, s, late), pod),
-            )
+    # the author of one that was overtaken is told, and puts in force what it finds
+    said = under_way.step in ("said", "stored") or under_way.overtook
+    if under_way.step in ("booked", "read"):
+        # the write goes on without it, and may be done after what it tells of was given up
+        yield f"{_undo_name(under_way)}(p{pod}): nobody is told in time", undo(m, s, pod)
     if under_way.step == "said" and not m.rules.commit_before_page:
         stored = with_page(s, pod, Page(under_way.wanted))
         yield (
             f"Core._store(p{pod}, {under_way.wanted})",
             with_grow(stored, pod, under_way._replace(step="stored")),
         )
-    elif under_way.step in ("said", "stored") or not m.rules.put_before_commit:
+    elif said or not m.rules.put_before_commit:
         slot = s.node.slots[pod]
         held = 0 if slot is None else slot.held
         after = Slot(under_way.wanted, max(held, under_way.wanted))
@@ -242,29 +233,111 @@ def built(s: State) -> tuple[int, ...]:
 
 
 def wrote_status(m: Model, s: State, plan: tuple[int, ...]) -> State:
-    """Write the status."""
-    return wrote_node(m, s._replace(api=s.api._replace(status=plan)))
+    """Write the status; one that says what is there already makes no new version, if nothing in it is new."""
+    after = s._replace(api=s.api._replace(status=plan, blank=False))
+    return after if after.api == s.api and not m.rules.status_is_new else wrote_node(m, after)
 
 
-def sync_status(m: Model, s: State) -> Steps:
-    """Bring the status up to what the ledger has; nothing is granted by this."""
-    sync = s.agent.sync
-    if sync is None:
-        if m.rules.sync_compares and built(s) != s.api.status:
-            after = m.rules.status_after_get
-            begun = Sync("read", built(s), fresh=True) if after else Sync("built", built(s))
-            yield ("get_gpunode" if after else "put_status begins before the read"), _with_sync(s, begun)
-    elif sync.step == "built":
-        yield "get_gpunode, the status is built already", _with_sync(s, Sync("read", sync.plan, fresh=True))
+def write_status(m: Model, s: State) -> Steps:
+    """Read the `GPUNode`, refuse whom the reservations leave no room, build the status, PUT it.
+
+    One write at a time tells of all grows that wait by then; of none, it brings the status up to date.
+    """
+    write = s.agent.write
+    if write is None:
+        booked = [pod for pod, grow in enumerate(s.agent.grows) if grow is not None and grow.step == "booked"]
+        for batch in (each for size in range(1, len(booked) + 1) for each in combinations(booked, size)):
+            yield from plan(m, s, batch)
+        if m.rules.sync_compares and (s.api.blank or built(s) != s.api.status):
+            yield from plan(m, s, ())
+    elif write.step == "built":
+        read = Write("read", write.plan, fresh=True)
+        yield "get_gpunode, the status is built already", _with_write(s, read)
     else:
-        done = _with_sync(s, None)
-        yield "put_status", wrote_status(m, done, sync.plan)
+        yield f"put_status{_of(tells_of(s))}", wrote_status(m, told(m, s), write.plan)
         if s.left.losses:
-            yield "put_status is given up", lose(m, done, Late("put_status", 0, sync.fresh, sync.plan))
+            undone = _with_write(s, None)
+            for pod in tells_of(s):
+                undone = undo(m, undone, pod)
+            lost = wrote_status(m, undone, write.plan)
+            lost = lost._replace(left=s.left._replace(losses=s.left.losses - 1))
+            yield f"put_status{_of(tells_of(s))}; its answer is lost", lost
+            late = Late("put_status", 0, write.fresh, write.plan)
+            yield f"put_status{_of(tells_of(s))} is given up", lose(m, undone, late)
 
 
-def _with_sync(s: State, sync: Sync | None) -> State:
-    return s._replace(agent=s.agent._replace(sync=sync))
+def plan(m: Model, s: State, batch: tuple[int, ...], refused: tuple[int, ...] = ()) -> Steps:
+    """Take up those of a batch for whom there is room beside the reservations; the others are refused.
+
+    Which of them give way is open. What they have booked stays in the status until it falls.
+    """
+    status = list(built(s))
+    for pod in batch:
+        if not m.rules.held_before_target:
+            status[pod] = max(status[pod], _wanted(s, pod))
+    names = f"{_of(batch)}{''.join(f', no room for p{pod}' for pod in refused)}"
+    if m.rules.grow_counts_reservations and free(m, s.api.reserved, _as_refused(s, status, refused)) < 0:
+        losers = [pod for pod in batch if m.rules.vain_counts or _takes(s, pod)]
+        for pod in losers:
+            rest = tuple(each for each in batch if each != pod)
+            yield from plan(m, s, rest, (*refused, pod))
+        if losers:
+            return
+    after = s
+    for pod in refused:
+        after = undo(m, after, pod)
+    if refused and not batch:
+        yield f"get_gpunode{names}", after
+        return
+    for pod in batch:
+        under_way = after.agent.grows[pod]
+        if under_way is not None:
+            after = with_grow(after, pod, under_way._replace(step="read"))
+    if m.rules.status_after_get:
+        yield f"get_gpunode{names}", _with_write(after, Write("read", tuple(status), fresh=True))
+    else:
+        yield f"put_status begins before the read{names}", _with_write(after, Write("built", tuple(status)))
+
+
+def _wanted(s: State, pod: int) -> int:
+    under_way = s.agent.grows[pod]
+    return 0 if under_way is None else under_way.wanted
+
+
+def _takes(s: State, pod: int) -> bool:
+    """Tell whether a grow has booked more than its slot held before."""
+    under_way = s.agent.grows[pod]
+    return under_way is not None and under_way.wanted > under_way.before
+
+
+def _as_refused(s: State, status: list[int], refused: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the status as it is when what was refused has fallen."""
+    before = [NO_SLOT if grow is None else grow.before for grow in s.agent.grows]
+    return tuple(before[pod] if pod in refused else held for pod, held in enumerate(status))
+
+
+def tells_of(s: State) -> list[int]:
+    """Return of whose grows the write under way tells."""
+    return [pod for pod, grow in enumerate(s.agent.grows) if grow is not None and grow.step == "read"]
+
+
+def told(m: Model, s: State) -> State:
+    """Let those know of whom the write tells, which is done."""
+    steps = ("read",) if m.rules.told_was_built else ("read", "booked")
+    s = _with_write(s, None)
+    for pod, under_way in enumerate(s.agent.grows):
+        if under_way is not None and under_way.step in steps:
+            s = with_grow(s, pod, under_way._replace(step="said"))
+    return s
+
+
+def _of(pods: Iterable[int]) -> str:
+    names = [f"p{pod}" for pod in pods]
+    return f" for {' and '.join(names)}" if names else ""
+
+
+def _with_write(s: State, write: Write | None) -> State:
+    return s._replace(agent=s.agent._replace(write=write))
 
 
 # -- after a start

@@ -34,7 +34,7 @@ def bind(m: Model, s: State, pod: int) -> Steps:
     """Read GPUNode and pod, PUT the reservation, send the Binding with the version read before that PUT."""
     under_way, want = s.extender.binds[pod], m.story.wants[pod]
     if under_way is None:
-        if s.api.pods[pod] != "waiting":
+        if s.api.pods[pod] != "waiting" or (s.api.blank and m.rules.blank_offers_nothing):
             return
         mine = put(s.api.reserved, pod, want)
         if free(m, mine, s.api.status) < 0:
@@ -72,7 +72,7 @@ def bind(m: Model, s: State, pod: int) -> Steps:
 
 def reserve(m: Model, s: State, pod: int, under_way: Bind) -> Steps:
     """PUT the reservations as they were read, with this one; the 409 has happened in `wrote_node`."""
-    written = reserved(m, s, under_way.plan)
+    written = reserved(m, s, under_way.plan, new=m.rules.reservation_is_new)
     kept = Bind("reserved", False, under_way.pod_fresh)
     yield f"reserve(p{pod})", with_bind(written, pod, kept)
     if s.left.losses:
@@ -80,9 +80,10 @@ def reserve(m: Model, s: State, pod: int, under_way: Bind) -> Steps:
         yield f"reserve(p{pod}) is given up", lose(m, with_bind(s, pod, None), late)
 
 
-def reserved(m: Model, s: State, plan: tuple[int, ...]) -> State:
-    """Write all reservations."""
-    return wrote_node(m, s._replace(api=s.api._replace(reserved=plan)))
+def reserved(m: Model, s: State, plan: tuple[int, ...], *, new: bool = True) -> State:
+    """Write all reservations; where nothing is `new` and nothing changes there is no new version."""
+    after = s._replace(api=s.api._replace(reserved=plan))
+    return after if after.api == s.api and not new else wrote_node(m, after)
 
 
 def bound(m: Model, s: State, pod: int) -> State:
@@ -119,7 +120,10 @@ def drop_reservation(m: Model, s: State, pod: int) -> Steps:
         first = m.rules.drop_first_version
         sure = with_drop(s, pod, under_way._replace(step="sure") if first else Drop("unread", False))
         if phase == "waiting" and m.rules.drop_writes_pod:
-            yield f"touch_pod(p{pod}), unbound past its time", wrote_pod(m, sure, pod)
+            yield (
+                f"touch_pod(p{pod}), unbound past its time",
+                wrote_pod(m, sure, pod) if m.rules.touch_is_new else sure,
+            )
         else:
             yield f"drop_reservation(p{pod}): it is {phase}", sure
     elif under_way.step == "unread":

@@ -55,7 +55,7 @@ def _of_pod(m: Model, s: State, pod: int, due: int) -> str:
     if liar and min(container.shown, container.has) > held:
         return f"the driver has shown {container.shown} of p{pod}, {held} is held"
     known = counted(m, s.api.reserved, s.api.status, pod)
-    if not liar and known < due:
+    if not liar and known < due and not s.api.blank:
         if slot is None or slot.reserved:
             return f"a reservation is lost: p{pod} is bound to {due} units, {known} counted"
         return f"the cluster believes that p{pod} has {known} units; it has {due}"

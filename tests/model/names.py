@@ -30,10 +30,10 @@ CODE = {
 
 TO_COME = {
     "read_node_and_pod": "extender: begin a bind; read the GPUNode and the pod",
-    "reserve": "extender: PUT spec.reservations with the resourceVersion of that read",
+    "reserve": "extender: PUT spec.reservations with a new `at` and the resourceVersion of that read",
     "bind": "extender: send the Binding with UID and resourceVersion of the pod as read before",
     "drop_reservation": "extender: read the GPUNode, ask for the pod live, PUT without its reservation",
-    "touch_pod": "extender: write an unbound pod, so that a Binding under way gets 409",
+    "touch_pod": "extender: write something new into an unbound pod, so that a Binding gets 409",
 }
 """Where the code does not have it yet: build it under this name, and move the entry up."""
 

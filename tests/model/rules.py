@@ -63,6 +63,13 @@ class Rules:
     status_carries_version: bool = _rule("A status is written over the version that was read, or not at all.")
     status_after_get: bool = _rule("A status is built after the read whose version it carries.")
     status_rebuilt: bool = _rule("After a conflict the whole status is built again.")
+    status_is_new: bool = _rule("Every status says something new, so that each write makes a new version.")
+    told_was_built: bool = _rule("A write tells of those only that were booked before its status was built.")
+    commits_ones_own: bool = _rule("A grow commits what it has booked itself, not what another has since.")
+    vain_counts: bool = _rule(
+        "What a grow finds booked in vain is asked room for again, not its own already."
+    )
+    blank_offers_nothing: bool = _rule("An object that its agent has not written yet offers nothing.")
     sync_compares: bool = _rule("The status is compared with the ledger again and again.")
     # -- the extender
     reservation_carries_version: bool = _rule(
@@ -70,6 +77,8 @@ class Rules:
     )
     reservation_before_binding: bool = _rule("The reservation is written before the Binding is sent.")
     bind_always_puts: bool = _rule("A bind writes its reservation also when it is there already.")
+    reservation_is_new: bool = _rule("A reservation that is written again says something new.")
+    touch_is_new: bool = _rule("Writing an unbound pod changes something in it.")
     binding_carries_version: bool = _rule("A Binding carries the version of the pod.")
     version_before_put: bool = _rule("That version was read before the reservation was written.")
     drop_asks_live: bool = _rule("Only a live read shows that a pod does not need its reservation.")

@@ -35,6 +35,8 @@ class Api(NamedTuple):
     reserved: tuple[int, ...]
     status: tuple[int, ...]
     """Held by slot, as the agent last wrote it; `NO_SLOT`: the status does not have it."""
+    blank: bool = False
+    """The object was made anew, and its agent has not written it yet."""
 
 
 class Slot(NamedTuple):
@@ -99,13 +101,17 @@ class Node(NamedTuple):
 
 
 class Grow(NamedTuple):
-    """A grow under way; `new`: from nothing, for a PreStart."""
+    """A grow under way; `new`: from nothing, for a PreStart.
+
+    ``read``: the write under way is to tell of it; ``said``: it has. `before` is what the slot held before.
+    ``void``: a shrink was faster; its author does not know yet, and `overtook` one like that.
+    """
 
     wanted: int
     new: bool
-    step: Literal["booked", "read", "said", "stored"] = "booked"
-    fresh: bool = False
-    plan: tuple[int, ...] = ()
+    before: int = NO_SLOT
+    step: Literal["booked", "read", "said", "stored", "void"] = "booked"
+    overtook: bool = False
 
 
 class Claim(NamedTuple):
@@ -118,8 +124,8 @@ class Claim(NamedTuple):
     use: int = 0
 
 
-class Sync(NamedTuple):
-    """A status on its way to the cluster without a grow."""
+class Write(NamedTuple):
+    """A status on its way to the cluster; it tells of all grows that are ``read``."""
 
     step: Literal["built", "read"]
     plan: tuple[int, ...]
@@ -135,7 +141,7 @@ class Agent(NamedTuple):
     stores: tuple[bool, ...]
     """Pages that do not say yet what the ledger says."""
     claims: tuple[Claim | None, ...]
-    sync: Sync | None = None
+    write: Write | None = None
 
 
 class Bind(NamedTuple):
@@ -179,6 +185,7 @@ class Left(NamedTuple):
     resizes: int
     thefts: int
     evictions: int
+    deletions: int
 
 
 class State(NamedTuple):
@@ -215,6 +222,8 @@ class Story:
     resizes: int = 0
     thefts: int = 0
     evictions: int = 0
+    deletions: int = 0
+    """How often somebody deletes the `GPUNode`."""
     late_stores: bool = False
     """Whether a store may stay in the processor for a while."""
     starts: tuple[int, ...] = ()
@@ -306,19 +315,19 @@ def wrote_node(m: Model, s: State) -> State:
     Its PUT would get 409 and it would do what it does then; nothing else comes in between, so it is done at
     once. Where a rule is left out, the old request stays and will be obeyed.
     """
-    with_version, rebuilt = m.rules.status_carries_version, m.rules.status_rebuilt
+    with_version = m.rules.status_carries_version
     agent, extender = s.agent, s.extender
-    sync = agent.sync
-    if sync is not None and sync.step == "read":
+    write, grows = agent.write, agent.grows
+    if write is not None and write.step == "read":
         if not with_version:
-            sync = sync._replace(fresh=False)
+            write = write._replace(fresh=False)
+        elif not m.rules.status_rebuilt:
+            write = Write("built", write.plan)
         else:
-            sync = None if rebuilt else Sync("built", sync.plan)
-    grows = tuple(
-        g if g is None or g.step != "read" else g._replace(fresh=False) if not with_version
-        else Grow(g.wanted, g.new)
-        for g in agent.grows
-    )  # fmt: skip
+            write = None
+            grows = tuple(
+                g._replace(step="booked") if g is not None and g.step == "read" else g for g in grows
+            )
     keep = not m.rules.reservation_carries_version
     binds = tuple(
         b if b is None or b.step != "read" else b._replace(fresh=False) if keep else None
@@ -333,7 +342,7 @@ def wrote_node(m: Model, s: State) -> State:
         if each.kind == "bind" or (not with_version if each.kind == "put_status" else keep)
     )
     return s._replace(
-        agent=agent._replace(sync=sync, grows=grows), extender=Extender(binds, drops), late=late
+        agent=agent._replace(write=write, grows=grows), extender=Extender(binds, drops), late=late
     )
 
 

@@ -22,6 +22,7 @@ from tests.model.state import (
     with_container,
     with_page,
     with_phase,
+    wrote_node,
 )
 
 
@@ -47,7 +48,7 @@ def begin(m: Model) -> State:
         ),
         agent=_fresh(count)._replace(up=True, seen=seen),
         extender=_nothing(count),
-        left=Left(story.crashes, story.losses, story.resizes, story.thefts, story.evictions),
+        left=Left(story.crashes, story.losses, story.resizes, story.thefts, story.evictions, story.deletions),
     )
 
 
@@ -73,6 +74,8 @@ def world_steps(m: Model, s: State) -> Steps:
         if stored is not None:
             yield f"the store into the page of p{pod} is seen", with_page(s, pod, Page(stored))
     yield from arrivals(m, s)
+    if s.left.deletions:
+        yield from deletion(m, s)
     if s.left.crashes:
         yield from crashes(m, s)
     if s.old_agent is not None:
@@ -183,6 +186,22 @@ def arrivals(m: Model, s: State) -> Steps:
             yield name, bound(m, after, late.pod)
         else:
             yield name, reserved(m, after, late.plan)
+
+
+def deletion(m: Model, s: State) -> Steps:
+    """Somebody deletes the `GPUNode`, and it is made again, empty.
+
+    Not while a pod is bound and not started: its reservation would be lost, and nobody can help that.
+    """
+    count = len(s.api.pods)
+    slots = all(
+        status != NO_SLOT or not units for units, status in zip(s.api.reserved, s.api.status, strict=True)
+    )
+    binding = any(each is not None and each.step != "read" for each in s.extender.binds)
+    if slots and not binding and not any(each.kind == "bind" for each in s.late):
+        left = s.left._replace(deletions=s.left.deletions - 1)
+        empty = s._replace(api=Api(s.api.pods, (0,) * count, (NO_SLOT,) * count, blank=True), left=left)
+        yield "the GPUNode is deleted and made again", wrote_node(m, empty)
 
 
 def crashes(m: Model, s: State) -> Steps:

@@ -7,6 +7,7 @@ page allows, and a name that resolves to nothing or to its own container's slot.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -318,14 +319,14 @@ class PodCore(Core):
             return before, self.resize(slot, wish, generation), False
         return before, self.ledger.hold(slot, wanted, generation), True
 
-    def finish_grow(self, slot: str) -> SlotRecord:
-        """Put in force what was booked and announced: ledger first, then the page.
+    def finish_grow(self, booked: SlotRecord) -> SlotRecord:
+        """Put in force what `booked` has and what was announced: ledger first, then the page.
 
         Raises:
             Refusal: ``stale``: the slot was changed since it was booked, and that is in force;
                 ``unavailable``.
         """
-        record = self.ledger.commit(slot)
+        record = self.ledger.commit(booked.slot, booked.generation)
         if not self._store(record):
             raise Refusal(
                 Code.UNAVAILABLE,
@@ -333,15 +334,10 @@ class PodCore(Core):
             )
         return record
 
-    def give_up(self, slot: str) -> None:
-        """Give up what was booked and not put in force; what a grow booked falls as after a shrink."""
-        record = next((record for record in self.ledger.slots() if record.slot == slot), None)
-        if record is None:
-            return
-        if record.reserved:
-            self.take_back(slot)
-        else:
-            self.ledger.undo(slot)
+    def give_up(self, booked: SlotRecord) -> None:
+        """Give up what a grow has booked, once: it falls as after a shrink."""
+        with suppress(Refusal):  # the slot is gone, and all that it held
+            self.ledger.undo(booked.slot, booked.generation)
 
     # -- looking
 
@@ -373,14 +369,14 @@ class PodCore(Core):
 
     def explain(
         self, title: str, pod: Pod | None, admitted: Mapping[str, Admitted], titles: Mapping[str, str],
-        *, now: float, doubt: str,
+        *, now: float, doubt: str, unseen: str = "",
     ) -> models.Explained | None:  # fmt: skip
         """Tell of a pod what it asks for, what it has, and why it has no more; None: it is not known.
 
         Args:
             title: namespace/name.
             pod: as it is seen; None: it is gone, and only what is left of it is told.
-            admitted, titles, now, doubt: see `gaia_plugin.agent.pods.explain`.
+            admitted, titles, now, doubt, unseen: see `gaia_plugin.agent.pods.explain`.
         """
         scene = Scene(
             node=self.node_name,
@@ -394,6 +390,7 @@ class PodCore(Core):
             now=now,
             domain=self.domain,
             doubt=doubt,
+            unseen=unseen,
             troubles=self._troubles,
         )
         return explain_gone(title, scene) if pod is None else explain(pod, admitted, scene)

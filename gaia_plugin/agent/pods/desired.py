@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, ParamSpec, Protocol, TypeVar
 
@@ -75,13 +75,22 @@ def part_of(text: str, container: str, containers: Sequence[str]) -> models.Resi
             raise _odd(f"This pod has several containers with a slice; name the one that is meant: {named}.")
         return _resize(given)
     if strange := sorted(set(given) - set(containers)):
-        raise _odd(f"No container {strange[0][:40]!r} of this pod has a slice.")
+        raise _odd(_no_name(strange, given, containers))
     mine = given.get(container)
     if mine is None:
         return None
     if not isinstance(mine, dict) or not mine or not set(mine) <= _KNOWN:
         raise _odd(f"For container {container} it takes memory, cores or both, and nothing else.")
     return _resize(mine)
+
+
+def _no_name(strange: Sequence[str], given: Collection[str], containers: Sequence[str]) -> str:
+    if amounts := sorted(_KNOWN & set(strange)):
+        other = sorted(set(given) - _KNOWN)
+        beside = f"{amounts[0]} beside {other[0][:40]!r}"
+        return f"It takes memory and cores, or names of containers, and not {beside}."
+    those = f"{'it is' if len(containers) == 1 else 'those are'} {' and '.join(sorted(containers))}"
+    return f"No container {strange[0][:40]!r} of this pod has a slice; {those}."
 
 
 def _resize(given: dict[str, object]) -> models.Resize:
@@ -156,12 +165,11 @@ class Desires:
         domain = self.desk.core.domain
         raw = pod.annotations.get(key_of(domain))
         before = read_desired(record.desired)
-        if raw is None:
+        containers = [each.name for each in holders(pod, domain)]
+        text, wish, why = ("", None, "") if raw is None else _read(raw, record.name, containers)
+        if wish is None and not why:  # it was taken away, or is for other containers now
             if before is not None:
-                await self._note(pod, record, None)
-            return
-        text, wish, why = _read(raw, record.name, [each.name for each in holders(pod, domain)])
-        if wish is None and not why:
+                await self._note(record, None)
             return
         again = before is not None and before.text == text
         if before is not None and again and before.state != "Deferred":
@@ -173,8 +181,11 @@ class Desires:
             state, why = await self._carry_out(record, wish)
         self._wait(record.slot, state)
         after = DesiredStatus(text=text, state=state, message=why)
-        if after != before:
-            await self._note(pod, record, after)
+        if after == before or not await self._note(record, after):
+            return
+        # while it waits, what the card lacks changes all the time
+        if before is None or (after.text, after.state) != (before.text, before.state):
+            await self._tell(pod, record, after)
 
     async def _carry_out(self, record: SlotRecord, wish: models.Resize) -> tuple[State, str]:
         token = asked_by.set(ANNOTATION)
@@ -198,19 +209,23 @@ class Desires:
         pause.tried = self.clock()
         pause.length = min(LONGEST_PAUSE, 2 * pause.length)
 
-    async def _note(self, pod: Pod, record: SlotRecord, after: DesiredStatus | None) -> None:
+    async def _note(self, record: SlotRecord, after: DesiredStatus | None) -> bool:
+        """Keep what became of it, beside the slot; tell whether it is kept."""
         try:
             await self.desk.do(self.desk.core.ledger.note_desired, record.slot, write_desired(after))
         except Refusal as refusal:
             log.warning("what was desired is not noted", slot=record.slot, why=refusal.sentence)
-            return
+            return False
         self.desk.touch(record.slot)
-        if after is None or after.state == "Applied":
+        return True
+
+    async def _tell(self, pod: Pod, record: SlotRecord, after: DesiredStatus) -> None:
+        if after.state == "Applied":
             return
         log.info("desired and not done", pod=pod.title, state=after.state, why=after.message)
-        later = " It is tried again when there is room." if after.state == "Deferred" else ""
+        later = "not yet; it is tried again by itself. " if after.state == "Deferred" else ""
         await self.server.tell(
-            pod, f"Resize{after.state}", f"Container {record.name}: {after.message}{later}", action="Resize"
+            pod, f"Resize{after.state}", f"Container {record.name}: {later}{after.message}", action="Resize"
         )
 
 
@@ -232,5 +247,6 @@ def _read(raw: str, container: str, containers: Sequence[str]) -> tuple[str, mod
         return raw[:_LONGEST], None, refusal.sentence
     if wish is None:
         return "", None, ""
-    said = {"memory": wish.memory, "cores": wish.cores}
+    both = {"memory": wish.memory, "cores": wish.cores}
+    said = {amount: value for amount, value in both.items() if value is not None}
     return msgspec.json.encode(said, order="sorted").decode(), wish, ""

@@ -9,6 +9,7 @@ from typing import Final
 from gaia_plugin.agent.pods.identity import Life, Owner
 from gaia_plugin.agent.pods.placed import largest_card, maximum
 from gaia_plugin.agent.pods.refusals import Refused
+from gaia_plugin.agent.pods.status import read_desired
 from gaia_plugin.agent.views import amounts
 from gaia_plugin.api import models
 from gaia_plugin.counted import Holder, Parts, counted
@@ -23,6 +24,7 @@ from gaia_plugin.shares import NOTHING, Share
 from gaia_plugin.units import MEMORY_UNIT
 
 UNMANAGED: Final = "programs without a slice"
+_GONE: Final = "This pod is gone. What its programs still use stays booked until they have ended."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Scene:
         topology: how the cards are tied.
         now: monotonic seconds.
         doubt: why nothing new is made at present; empty: it is.
+        unseen: why a pod that is not seen may be there; empty: it is gone.
         troubles: why cards are not healthy, by UUID.
     """
 
@@ -63,6 +66,7 @@ class Scene:
     now: float = 0.0
     domain: str = "gaia.io"
     doubt: str = ""
+    unseen: str = ""
     troubles: Mapping[str, str] = field(default_factory=dict)
 
     def record(self, owner: Owner) -> SlotRecord | None:
@@ -140,9 +144,11 @@ def explain_gone(title: str, scene: Scene) -> models.Explained | None:
     if not left:
         return None
     told = tuple(_of_slot(record, scene, None) for record in left)
-    sentence = "This pod is gone. What its programs still use stays booked until they have ended."
+    phase, sentence = "Gone", _GONE
+    if scene.unseen:
+        phase, sentence = "Unknown", scene.unseen
     return models.Explained(
-        pod=title, uid=left[-1].owner, node=scene.node, phase="Gone", sentence=sentence, containers=told
+        pod=title, uid=left[-1].owner, node=scene.node, phase=phase, sentence=sentence, containers=told
     )
 
 
@@ -151,7 +157,7 @@ def _pod_sentence(pod: Pod, told: Sequence[models.ContainerReason], scene: Scene
     said = []
     if not told:
         said.append("None of its containers asks for a slice.")
-    elif scene.doubt and any(each.state in ("pending", "waiting") for each in told):
+    elif scene.doubt and any(each.state != "ended" for each in told):
         said.append(scene.doubt)
     if before:
         held = sum((record.held for record in before), NOTHING)
@@ -206,7 +212,8 @@ def _waiting(owner: Owner, wish: Wish, admitted: Admitted, scene: Scene) -> mode
     best: models.Amounts | None = amounts(asked)
     try:
         place(request, states, scene.topology)
-        sentence = _there_is_room(admitted)
+        sentence = _there_is_room(admitted, scene)
+        best = None if scene.doubt else best
         invalid = False
     except Refusal as refusal:
         best = _offer(refusal)
@@ -229,7 +236,9 @@ def _waiting(owner: Owner, wish: Wish, admitted: Admitted, scene: Scene) -> mode
     )
 
 
-def _there_is_room(admitted: Admitted) -> str:
+def _there_is_room(admitted: Admitted, scene: Scene) -> str:
+    if scene.doubt:
+        return "There is room for it here, but nothing starts on this node now."
     if admitted.refused is None:
         return (
             "There is room for it here. The kubelet has not asked for its slice yet: it asks when images are "
@@ -310,9 +319,18 @@ def _slot_sentence(record: SlotRecord, view: models.Slot | None) -> str:
     if view is None or record.releasing:
         return said
     reach = Share(view.could_reach.memory // MEMORY_UNIT, view.could_reach.cores)
+    said += _wanted(record)
     if record.maximum == record.target:
         return f"{said} That is all that its pod may have."
     if record.maximum.fits(reach):
         return f"{said} It can grow to its maximum, {share_text(record.maximum)}."
     where = "its card has" if len(record.slices) == 1 else "its cards have"
     return f"{said} Its maximum is {share_text(record.maximum)}; {where} room for {share_text(reach)} now."
+
+
+def _wanted(record: SlotRecord) -> str:
+    """Return what became of a size that was asked for by the annotation, where it is not in force."""
+    desired = read_desired(record.desired)
+    if desired is None or desired.state == "Applied":
+        return ""
+    return f" The annotation vgpu-desired {desired.text} is {desired.state}: {desired.message}"

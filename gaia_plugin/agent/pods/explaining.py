@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from gaia_plugin.agent.pods.admit import Admission
 from gaia_plugin.agent.pods.core import PodCore
 from gaia_plugin.agent.pods.explain import Admitted
+from gaia_plugin.agent.pods.gpunode import NodeWriter
 from gaia_plugin.agent.pods.identity import Owner
 from gaia_plugin.agent.pods.sight import Sight
 from gaia_plugin.api import models
@@ -27,6 +28,7 @@ class Explaining(Protocol):
     core: PodCore
     sight: Sight
     admission: Admission
+    writer: NodeWriter | None
 
     def do(self, step: Callable[[], _T]) -> Awaitable[_T]:
         """Run a step of the core, alone."""
@@ -40,10 +42,14 @@ async def explain_pod(node: Explaining, title: str) -> models.Explained:
     """
     pod = node.sight.named(title)
     admitted = {} if pod is None else _admitted(node, pod)
-    titles = {each.uid: each.title for each in node.sight.pods()}
-    doubt = "" if node.admission.reconciled.is_set() else node.admission.doubt or NOT_KNOWN_YET
+    titles = {} if node.writer is None else dict(node.writer.promised_to)
+    titles |= {each.uid: each.title for each in node.sight.pods()}
+    doubt = _doubt(node)
     now = node.admission.refusals.now()
-    told = await node.do(lambda: node.core.explain(title, pod, admitted, titles, now=now, doubt=doubt))
+    unseen = "" if node.sight.synced else f"{NOT_KNOWN_YET} {node.sight.trouble}".rstrip()
+    told = await node.do(
+        lambda: node.core.explain(title, pod, admitted, titles, now=now, doubt=doubt, unseen=unseen)
+    )
     if told is not None:
         return told
     trouble = f" {node.sight.trouble}" if node.sight.trouble else ""
@@ -52,6 +58,13 @@ async def explain_pod(node: Explaining, title: str) -> models.Explained:
         f"The agent of node {node.core.node_name} knows no pod {title}: `kubectl get pod -o wide` says "
         f"whether it is on another node, or on none yet.{trouble}",
     )
+
+
+def _doubt(node: Explaining) -> str:
+    """Return why nothing new is made at present; empty: it is."""
+    if not node.admission.reconciled.is_set():
+        return node.admission.doubt or NOT_KNOWN_YET
+    return "" if node.writer is None else node.writer.doubt
 
 
 def _admitted(node: Explaining, pod: Pod) -> dict[str, Admitted]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 import structlog
@@ -44,6 +45,9 @@ SYNC_PAUSE: Final = 0.2
 """Seconds between two writes that nobody waits for, at the least."""
 
 FAREWELL_SECONDS: Final = 2.0
+
+_LASTING: Final = (nodes.NotInstalled, nodes.NoSuchNode)
+"""What is missing until people do something; anything else that is gone was just deleted."""
 
 Conditions = Callable[[], tuple[Condition, ...]]
 
@@ -143,6 +147,8 @@ class NodeWriter:
         self.patience = PATIENCE
         self.trouble = "The agent on this node has just started and has not reached the API server yet."
         """Why the object may not say what is; empty when it does."""
+        self.promised_to: Mapping[str, str] = {}
+        """namespace/name of the pods that have reservations, by UID, as the extender calls them."""
         self.conditions: Conditions = tuple
         """Asked for the conditions of every status; they must not change unless something has."""
 
@@ -182,12 +188,18 @@ class NodeWriter:
             with suppress(ValueError):
                 self._waiting.remove(waiter)
 
+    @property
+    def doubt(self) -> str:
+        """Return why nothing starts or grows now, as far as the last write tells; empty: it does."""
+        return self._unavailable(self.trouble).sentence if self.trouble else ""
+
     @staticmethod
     def _unavailable(why: str) -> Untold:
         return Untold(
             Code.UNAVAILABLE,
-            "Nothing starts or grows on this node now, because its GPUNode object cannot be written. "
-            f"{why} What runs goes on, and what is made smaller is given back.",
+            "Nothing starts or grows on this node now, because its GPUNode object cannot be written; what "
+            # the reason last: it may end in a command, which a full stop would spoil
+            f"runs goes on, and what is made smaller is given back. {why}",
         )
 
     def touch(self) -> None:
@@ -211,7 +223,7 @@ class NodeWriter:
                 self._note("")
                 self._backoff.reset()
             except ApiError as error:
-                self._note(str(error))
+                self._note(_hinted(error))
                 pause = self._backoff.next()
             except Fatal:
                 raise
@@ -252,7 +264,8 @@ class NodeWriter:
         self._changed = False
         batch: list[_Waiter] = []
         try:
-            if not (due or self._waiting or self._node is None) and await self._as_seen(self._node):
+            rest = not (due or self._waiting or self.trouble)
+            if rest and self._node is not None and await self._as_seen(self._node):
                 return
             if due:
                 self._sample = await self._desk.sample()
@@ -263,7 +276,7 @@ class NodeWriter:
                     await self._once(batch, due)
                     break
                 except ApiError as error:
-                    if not (error.conflict or (error.missing and not isinstance(error, nodes.NotInstalled))):
+                    if not (error.conflict or error.missing) or isinstance(error, _LASTING):
                         raise
                     self.trouble = str(error)
                 await asyncio.sleep(self._conflicts.next())
@@ -271,7 +284,7 @@ class NodeWriter:
         except BaseException as error:
             self._changed = True
             why = self._unavailable(
-                str(error) if isinstance(error, ApiError) else "The agent's log says why."
+                _hinted(error) if isinstance(error, ApiError) else "The agent's log says why."
             )
             for each in batch:
                 each.refuse(why)
@@ -285,8 +298,10 @@ class NodeWriter:
 
     async def _once(self, batch: list[_Waiter], due: bool) -> None:
         node = await get_gpunode(self._api, self._desk.core.node_name, self._desk.core.domain)
-        status, refused = await self._desk.do(self._plan, node, [each.slot for each in batch if each.slot])
+        slots = [each.slot for each in batch if each.slot and not each.told.done()]
+        status, refused = await self._desk.do(self._plan, node, slots)
         self._reserves = bool(node.spec.reservations)
+        self.promised_to = {each.uid: each.pod for each in node.spec.reservations if each.pod}
         for each in batch:
             if (refusal := refused.get(each.slot)) is not None:
                 each.refuse(refusal)
@@ -307,13 +322,14 @@ class NodeWriter:
     # -- steps of the core, each alone
 
     def _plan(self, node: GpuNode, waiting: Collection[str]) -> tuple[Status, Mapping[str, Refusal]]:
-        """Take in the reservations, give up what they leave no room for, and build the status after that."""
+        """Take in the reservations, see for whom they leave no room, and build the status after that.
+
+        Who is refused gives up what it has booked; by the time, another one may have booked for the slot.
+        """
         ledger = self._desk.core.ledger
         reserved = gpunode.reserved(node.spec.reservations)
         ledger.set_reservations(reserved)
         refused = ledger.crowded_out(waiting)
-        for slot in refused:
-            self._desk.core.give_up(slot)
         return self._status(reserved), refused
 
     def _built(self, node: GpuNode) -> Status:
@@ -347,5 +363,16 @@ class NodeWriter:
             log.warning("the node's object still says ready", why=str(error) or "no answer in time")
 
 
+def _hinted(error: ApiError) -> str:
+    """Return what the API server said, with what to apply where the agent may do too little."""
+    if error.status != HTTPStatus.FORBIDDEN:
+        return str(error)
+    return f"{error}. What an agent has to be allowed is in deploy/agent.yaml."
+
+
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Return the time, never the same twice.
+
+    A write that changes nothing leaves the version as it is, and then voids nothing that was decided before.
+    """
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -18,7 +18,7 @@ from gaia_plugin.agent.alarm import Alarm
 from gaia_plugin.agent.contexts import context_bytes
 from gaia_plugin.agent.figures import Figures
 from gaia_plugin.agent.gauge import Gauge
-from gaia_plugin.agent.lock import StateLock
+from gaia_plugin.agent.lock import StateLock, only_one
 from gaia_plugin.agent.main import guarded
 from gaia_plugin.agent.pods import footing, watchdog
 from gaia_plugin.agent.pods.advertised import Lists
@@ -84,7 +84,8 @@ def serve_pods(settings: AgentSettings, *, mounts: Mounts | None = None) -> int:
 def _locked(settings: AgentSettings, mounts: Mounts | None) -> int:
     lock = StateLock.take(settings.state)
     try:
-        asyncio.run(_run(settings, mounts))
+        with only_one(settings.kubelet_dir):
+            asyncio.run(_run(settings, mounts))
     finally:
         lock.release()
     return 0

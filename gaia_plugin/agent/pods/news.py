@@ -14,7 +14,7 @@ from gaia_plugin.units import MEMORY_UNIT, format_cores, format_memory
 
 USER: Final = "its user"
 ON_NODE: Final = "an operator of this node"
-ANNOTATION: Final = "an operator, by an annotation"
+ANNOTATION: Final = "an operator's annotation"
 
 asked_by: ContextVar[str] = ContextVar("asked_by", default=USER)
 """Who asks for what is being done: one of the above."""

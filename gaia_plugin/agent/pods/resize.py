@@ -99,7 +99,8 @@ class Resizing:
             try:
                 after = await self._grow(after)
             finally:
-                del self._growing[slot]
+                if self._growing.get(slot) is mine:  # after a shrink the next one does not wait
+                    del self._growing[slot]
                 mine.set_result(None)
         if after.generation != before.generation:
             self._done(before, after)
@@ -131,10 +132,10 @@ class Resizing:
                 await self._announcer.announce(booked)
         except BaseException as error:
             log.info("not grown", slot=slot, pod=booked.label, why=str(error))
-            await self._give_up(slot)
+            await self._give_up(booked)
             raise
         try:
-            return await self._desk.do(self._desk.core.finish_grow, slot)
+            return await self._desk.do(self._desk.core.finish_grow, booked)
         except Refusal as refusal:
             self._desk.drain_wanted.set()
             if refusal.code is not Code.STALE:
@@ -145,8 +146,8 @@ class Resizing:
                 "it again and repeat the request.",
             ) from refusal
 
-    async def _give_up(self, slot: str) -> None:
-        await asyncio.shield(_quietly(self._desk.do(self._desk.core.give_up, slot)))
+    async def _give_up(self, booked: SlotRecord) -> None:
+        await asyncio.shield(_quietly(self._desk.do(self._desk.core.give_up, booked)))
         self._desk.drain_wanted.set()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from gaia_plugin.cli import app
 from gaia_plugin.commands import common, doctor_node
 from gaia_plugin.commands.doctor_node import Told
 from gaia_plugin.errors import Refusal, Unusable
+from gaia_plugin.kube.gpunode import Status
 from tests.unit.cli.conftest import Place
 
 INITIAL = 4026531836
@@ -128,6 +130,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, name: str, *nodes: FakeNode) -> str:
     [
         ("aa", "aa"),
         ("ml/train", "aa"),
+        ("solo", "ee"),
+        ("default/solo", "ee"),
+        ("solo:main", "ee"),
         ("ml/train/main", "aa"),
         ("ml/pair/right", "cc"),
         ("ml/pair:right", "cc"),
@@ -136,7 +141,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, name: str, *nodes: FakeNode) -> str:
     ],
 )
 def test_a_slot_is_called_by_its_pod(monkeypatch: pytest.MonkeyPatch, name: str, slot: str) -> None:
-    assert asked(monkeypatch, name, FakeNode(*SLOTS)) == slot
+    assert asked(monkeypatch, name, FakeNode(*SLOTS, ("ee", "default/solo", "main"))) == slot
 
 
 def test_a_pod_with_several_slots_wants_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,3 +244,20 @@ def test_doctor_tells_whether_this_kubelet_knows_the_agent(
         listener.bind(str(tmp_path / "kubelet/device-plugins/kubelet.sock"))
     registered = dict.fromkeys(resources, time.time() - ago)
     assert doctor_node._registered(told(tmp_path, registered=registered)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "said"),
+    [
+        (None, "note", "has not written it"),
+        (Status(), "broken", "last written never"),
+        (Status(ready=True, heartbeat="2026-01-01T00:00:00Z"), "broken", "last written 120 s ago"),
+        (Status(ready=False, heartbeat="2026-01-01T00:01:57Z"), "note", "nothing may be placed"),
+        (Status(ready=True, heartbeat="2026-01-01T00:01:57Z"), "good", "written 3 s ago"),
+    ],
+)
+def test_doctor_tells_whether_the_cluster_hears_of_the_node(
+    status: Status | None, verdict: str, said: str
+) -> None:
+    found = doctor_node._written("n", status, datetime(2026, 1, 1, 0, 2, tzinfo=UTC))
+    assert (found.verdict, said in found.sentence) == (verdict, True)

@@ -51,6 +51,33 @@ def test_it_is_durable_and_private(tmp_path: Path) -> None:
             assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
 
 
+class Watched(Ledger):
+    """Notes how long each commit waits for the disk."""
+
+    waits: list[str]
+
+    def _commit(self) -> None:
+        level = self._connection.execute("PRAGMA synchronous").fetchone()[0]
+        self.waits.append({1: "NORMAL", 2: "FULL"}[level])
+        super()._commit()
+
+
+def test_a_change_of_size_is_on_the_disk_before_it_is_answered(tmp_path: Path) -> None:
+    with Watched(tmp_path / "l", lazy=True) as ledger:
+        ledger.waits = []
+        ledger.set_cards([CardCapacity(A, 0, "sim", 64)])
+        ledger.reserve("n", "n", "lab", lambda _: [Slice(A, Share(8, 10))], Share(64, 100), "hard")
+        ledger.commit("n")
+        assert set(ledger.waits) == {"NORMAL"}, "no container outlives a power cut"
+        ledger.waits = []
+        ledger.hold("n", {A: Share(16, 10)})
+        ledger.commit("n")
+        ledger.resize("n", {A: Share(4, 10)})
+        assert ledger.waits == ["FULL"] * 3
+        ledger.release("n")
+        assert ledger.waits[3:] == ["NORMAL"]
+
+
 def test_tables_are_strict_and_check(tmp_path: Path) -> None:
     fill(tmp_path / "l")
     for wrong in (

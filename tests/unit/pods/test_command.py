@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gaia_plugin.agent import main
-from gaia_plugin.agent.lock import LOCKED, StateLock
+from gaia_plugin.agent.lock import LOCKED, StateLock, Taken, only_one
 from gaia_plugin.agent.settings import AgentSettings
 from gaia_plugin.cli import app
 from gaia_plugin.errors import Unusable
@@ -54,3 +54,14 @@ def test_a_second_one_says_who_has_it(tmp_path: Path, monkeypatch: pytest.Monkey
     lock = StateLock.take(tmp_path / "state")
     assert invoke("--state", str(tmp_path / "state"), GAIA_NODE_NAME="node1") == LOCKED
     lock.release()
+
+
+def test_a_second_one_of_a_node_with_another_state_ends(tmp_path: Path) -> None:
+    """They would take the kubelet's registration from each other for ever."""
+    with only_one(tmp_path):
+        with pytest.raises(Taken, match="A node has one agent"), only_one(tmp_path):
+            raise AssertionError("there are two")
+        with only_one(tmp_path / "away"):
+            pass
+    with only_one(tmp_path):
+        pass

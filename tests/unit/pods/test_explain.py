@@ -10,10 +10,12 @@ import pytest
 from gaia_plugin.agent.pods.explain import Admitted, Scene, explain, explain_gone
 from gaia_plugin.agent.pods.identity import Life
 from gaia_plugin.agent.pods.refusals import Refused
+from gaia_plugin.agent.pods.status import write_desired
 from gaia_plugin.agent.views import Measured, Room, slot_view
 from gaia_plugin.api import models
 from gaia_plugin.counted import Holder
 from gaia_plugin.errors import Code, Refusal
+from gaia_plugin.kube.gpunode import DesiredStatus
 from gaia_plugin.kube.objects import Metadata
 from gaia_plugin.kube.pods import Container, Pod, PodStatus, Resources, Spec
 from gaia_plugin.ledger import CardCapacity, SlotRecord
@@ -157,7 +159,7 @@ def test_a_slot_says_how_far_it_could_go_and_what_its_card_lacks() -> None:
     ("more", "state", "words"),
     [
         ({"target": NOTHING}, "making", "booked"),
-        ({"target": Share(8, 25)}, "draining", "Shrunk to 2 GiB"),
+        ({"target": Share(8, 25)}, "draining", "Its limit is 2 GiB now."),
         ({"target": NOTHING, "releasing": True}, "releasing", "The slot has ended"),
         ({}, "applied", "all that its pod may have"),
     ],
@@ -180,6 +182,32 @@ def test_a_predecessor_of_the_same_name_and_a_doubt_are_said() -> None:
     before = a_slot("GPU-a", Share(16, 25), "before", "ml/train")
     told = explain(a_pod({MEMORY: "16"}), {}, scene(before, doubt="Not yet."))
     assert told.sentence == "Not yet. An earlier pod of this name still holds 4 GiB and 25 % compute."
+
+
+def test_what_waits_for_the_cluster_is_not_told_that_it_could_start() -> None:
+    waits = explain(a_pod({MEMORY: "16"}), {}, scene(doubt="No API server."))
+    assert waits.sentence == "No API server."
+    assert waits.containers[0].best is None
+    assert waits.containers[0].sentence == "There is room for it here, but nothing starts on this node now."
+    running = a_slot("GPU-a", Share(16, 25), "new", "ml/train")
+    assert (
+        explain(a_pod({MEMORY: "16"}), {}, scene(running, doubt="No API server.")).sentence
+        == "No API server."
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("Deferred", ' The annotation vgpu-desired {"memory":"8GiB"} is Deferred: Only 1 GiB is free.'),
+        ("Applied", ""),
+    ],
+)
+def test_a_size_that_was_asked_for_in_vain_is_said(state: Any, said: str) -> None:
+    desired = DesiredStatus('{"memory":"8GiB"}', state, "Only 1 GiB is free." if said else "")
+    slot = a_slot("GPU-a", Share(16, 25), "new", "ml/train", desired=write_desired(desired))
+    told = of(a_pod({MEMORY: "16"}), scene(slot))
+    assert told.sentence.endswith(f"are in force.{said} That is all that its pod may have.")
 
 
 def test_a_pod_that_is_gone_is_told_by_what_is_left_of_it() -> None:
