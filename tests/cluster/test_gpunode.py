@@ -208,10 +208,14 @@ def test_a_reservation_that_is_none_is_refused(served: Cluster, bad: dict[str, A
         served.control.send("POST", gpunode.path(), manifest)
 
 
-def test_no_container_is_promised_a_card_twice(served: Cluster) -> None:
+def test_the_server_keeps_no_account_of_each_field_of_each_slot(served: Cluster) -> None:
     node = made(served)
-    error = refused(served, lambda api: nodes.put_spec(api, node, Spec((OURS, OURS))))
-    assert (error.status, "Duplicate" in error.message) == (422, True)
+    slots = tuple(msgspec.structs.replace(STATUS.slots[0], uid=f"uid-{each}") for each in range(64))
+    many = tuple(msgspec.structs.replace(OURS, uid=f"uid-{each}") for each in range(64))
+    node = ask(served, lambda api, node=node: nodes.put_spec(api, node, Spec(many)))
+    ask(served, lambda api: nodes.put_status(api, node, msgspec.structs.replace(STATUS, slots=slots)))
+    noted = served.get(gpunode.path(node.metadata.name))["metadata"]["managedFields"]
+    assert len(json.dumps(noted)) < 4096
 
 
 def test_the_object_goes_with_its_node(served: Cluster) -> None:

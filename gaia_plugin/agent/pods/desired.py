@@ -151,15 +151,17 @@ class Desires:
     _pauses: dict[str, _Pause] = field(default_factory=dict)
 
     async def round(self) -> None:
-        """Look at all slots once."""
+        """Look at all slots once; a grow that waits for the API server holds no other slot up."""
         records = await self.desk.records()
         for gone in set(self._pauses) - {record.slot for record in records}:
             del self._pauses[gone]
+        looks = []
         for record in records:
             pod = self.sight.pod(record.owner)
             living = self.sight.life(Owner(record.owner, record.name)) is Life.LIVING
             if pod is not None and living and not (record.reserved or record.releasing):
-                await self._look(pod, record)
+                looks.append(self._look(pod, record))
+        await asyncio.gather(*looks)
 
     async def _look(self, pod: Pod, record: SlotRecord) -> None:
         domain = self.desk.core.domain
