@@ -2,7 +2,7 @@
 # Prints every table of benchmarks/, one after the other.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for program in interposer placement resize resize_page start deviceplugin node compute; do
+for program in interposer placement resize resize_page start deviceplugin node extender compute; do
     printf '\n== %s\n' "$program"
     options=()
     if [ "$program" = compute ]; then options=(--short); fi # the full table takes an hour
