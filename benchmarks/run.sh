@@ -6,5 +6,6 @@ for program in interposer placement resize resize_page start deviceplugin node e
     printf '\n== %s\n' "$program"
     options=()
     if [ "$program" = compute ]; then options=(--short); fi # the full table takes an hour
-    .venv/bin/python "benchmarks/$program.py" "${options[@]}"
+    if [ -d "benchmarks/$program" ]; then path=benchmarks/$program; else path=benchmarks/$program.py; fi
+    .venv/bin/python "$path" "${options[@]}"
 done
