@@ -12,7 +12,19 @@ from typing import Annotated
 import typer
 
 from gaia_plugin import __version__
-from gaia_plugin.commands import agent, cards, demo, doctor, explain, nodes, paths, resize, run, slots
+from gaia_plugin.commands import (
+    agent,
+    cards,
+    demo,
+    doctor,
+    explain,
+    extender,
+    nodes,
+    paths,
+    resize,
+    run,
+    slots,
+)
 from gaia_plugin.commands.common import BROKEN, REFUSED
 from gaia_plugin.errors import Refusal, Unusable
 from gaia_plugin.extras import CLUSTER_PARTS, NODE_PARTS
@@ -51,6 +63,7 @@ app.command(context_settings={"allow_interspersed_args": False})(run.run)
 app.command()(doctor.doctor)
 app.command()(paths.paths)
 app.command()(agent.agent)
+app.command()(extender.extender)
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 )(demo.demo)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
@@ -30,6 +29,7 @@ from gaia_plugin.errors import Refusal, Unusable
 from gaia_plugin.gpu import Gpus
 from gaia_plugin.gpu.nvml import Nvml
 from gaia_plugin.ledger import Ledger
+from gaia_plugin.logs import configure_logs
 from gaia_plugin.metrics.address import Address
 from gaia_plugin.metrics.tally import Tally
 from gaia_plugin.sim import leave
@@ -37,23 +37,6 @@ from gaia_plugin.slots import limits
 from gaia_plugin.slots.directory import SlotDirectories
 
 log = structlog.get_logger(__name__)
-
-
-def configure_logs() -> None:
-    """Send everything to stderr, one line each."""
-    # warnings of libraries come through the stdlib; they must not be lost
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
 
 
 def serve(

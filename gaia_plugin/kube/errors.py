@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -11,6 +12,10 @@ NO_ANSWER: Final = 0
 
 _LONGEST: Final = 600
 """Characters of the server's message that are kept: some quote a whole object."""
+
+
+_OTHER_UID: Final = re.compile(r"\bmetadata\.uid\b")
+"""In the message of a change refused because the object of that name is another one."""
 
 
 class ApiError(Exception):
@@ -54,7 +59,7 @@ class ApiError(Exception):
         A patch that names another UID is answered 409 or, as a change of a field that cannot change,
         422; which of them depends on what the server looks at first.
         """
-        return self.status == 409 or (self.status == 422 and "uid" in self.message.lower())
+        return self.status == 409 or (self.status == 422 and _OTHER_UID.search(self.message) is not None)
 
     @property
     def expired(self) -> bool:

@@ -29,10 +29,10 @@ from typing import Final
 from gaia_plugin.gpu.topology import Topology
 from gaia_plugin.placement.model import CardState, Request, Slice
 from gaia_plugin.placement.offers import usable
+from gaia_plugin.placement.preference import Cost, binpack
 from gaia_plugin.placement.refusals import refuse
 from gaia_plugin.placement.rules import cards_wanted, find_fault, normalise
 from gaia_plugin.shares import Share
-from gaia_plugin.units import CORES_PER_CARD
 
 _MOST_SETS: Final = 20_000
 """Sets of cards that are all looked at (any set of 16 cards is); beyond, sets are grown greedily."""
@@ -41,11 +41,16 @@ _Key = tuple[int, ...]
 
 
 def place(
-    request: Request, cards: Sequence[CardState], topology: Topology | None = None
+    request: Request,
+    cards: Sequence[CardState],
+    topology: Topology | None = None,
+    *,
+    cost: Cost = binpack,
 ) -> tuple[Slice, ...]:
     """Choose distinct cards for a request; return a slice on each, in UUID order.
 
-    A request is refused only if no choice of cards could take it.
+    A request is refused only if no choice of cards could take it. `cost` says what speaks against a
+    card; between sets of several cards their ties decide first.
 
     Raises:
         Refusal: ``invalid_amount`` (means nothing, or is more than these cards have at all),
@@ -60,7 +65,7 @@ def place(
     able = [card for card in room if shares[card.uuid].fits(card.free)]
     if len(able) < count:
         raise refuse(request, cards)
-    choice = _Choice(able, shares, topology or Topology())
+    choice = _Choice(able, shares, topology or Topology(), cost)
     return tuple(Slice(card.uuid, shares[card.uuid]) for card in choice.best(count))
 
 
@@ -71,6 +76,7 @@ class _Choice:
     able: Sequence[CardState]
     shares: dict[str, Share]
     topology: Topology
+    cost: Cost
 
     @cached_property
     def _cards(self) -> list[CardState]:
@@ -93,15 +99,8 @@ class _Choice:
 
     @cached_property
     def _costs(self) -> list[_Key]:
-        """What each card costs alone: an idle card broken, percent left over, its size."""
-        costs: list[_Key] = []
-        for card in self._cards:
-            share = self.shares[card.uuid]
-            broken = int(card.idle and share.cores < CORES_PER_CARD)
-            left = card.free - share
-            over = left.units * CORES_PER_CARD // card.capacity.units + left.cores
-            costs.append((broken, over, card.capacity.units))
-        return costs
+        """What each card costs alone."""
+        return [self.cost(card, self.shares[card.uuid]) for card in self._cards]
 
     def best(self, count: int) -> list[CardState]:
         """Return the best set of `count` cards, in UUID order."""

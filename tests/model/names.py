@@ -25,17 +25,16 @@ CODE = {
     "get_gpunode": "gaia_plugin.agent.pods.gpunode:get_gpunode",
     "put_status": "gaia_plugin.agent.pods.gpunode:put_status",
     "stop_overbooker": "gaia_plugin.agent.pods.watchdog:stop_overbooker",
+    "read_node_and_pod": "gaia_plugin.extender.binding:read_node_and_pod",
+    "reserve": "gaia_plugin.extender.binding:reserve",
+    "bind": "gaia_plugin.extender.binding:bind",
+    "drop_reservation": "gaia_plugin.extender.dropping:drop_reservation",
+    "touch_pod": "gaia_plugin.extender.dropping:touch_pod",
 }
 """Where the code has it."""
 
-TO_COME = {
-    "read_node_and_pod": "extender: begin a bind; read the GPUNode and the pod",
-    "reserve": "extender: PUT spec.reservations with a new `at` and the resourceVersion of that read",
-    "bind": "extender: send the Binding with UID and resourceVersion of the pod as read before",
-    "drop_reservation": "extender: read the GPUNode, ask for the pod live, PUT without its reservation",
-    "touch_pod": "extender: write something new into an unbound pod, so that a Binding gets 409",
-}
-"""Where the code does not have it yet: build it under this name, and move the entry up."""
+TO_COME: dict[str, str] = {}
+"""What the model does and the code does not yet: build it under its name here, and move the entry up."""
 
 
 def function_of(label: str) -> str:

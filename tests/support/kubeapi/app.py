@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from tests.support.kubeapi import custom
+from tests.support.kubeapi.binding import bind
 from tests.support.kubeapi.collection import Key, Object, Objects, Refused, expired
 from tests.support.kubeapi.faults import Asked, Trouble
 
@@ -90,6 +91,7 @@ def make_app(state: State) -> Starlette:
     # The longer first: /namespaces/x/pods must not be read as the collection "namespaces".
     paths = [head + tail for tail in reversed(tails) for head in (core, grouped)]
     paths.append(grouped + "/{plural}/{name}/{part:str}")
+    paths.append(core + "/namespaces/{namespace}/{plural}/{name}/{binding:str}")
     return Starlette(routes=[Route(path, answer, methods=verbs) for path in paths])
 
 
@@ -101,6 +103,10 @@ def _route(state: State, asked: Asked, found: dict[str, str]) -> Response:
     with state.lock:
         if (is_custom and collection not in state.installed) or ("part" in found and not of_status):
             return PlainTextResponse("404 page not found\n", 404)
+        if "binding" in found:
+            done = bind(state.objects, key, asked.body or {})
+            state.wake()
+            return JSONResponse(done, 201)
         match asked.method, name:
             case "GET", None if asked.query.get("watch") in ("1", "true"):
                 return _watch(state, asked, collection, namespace)

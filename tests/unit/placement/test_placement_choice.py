@@ -129,6 +129,13 @@ def test_the_weakest_tie_of_a_set_decides_before_the_sum() -> None:
     assert chosen(Request(None, 300), [card(name) for name in "abcdef"], topology) == "def"
 
 
+def test_on_a_mesh_the_cards_that_are_left_are_tied_well_too() -> None:
+    # Pairs with two links: ab, ac and bd. Taking ab would leave c and d with one between them.
+    links = {"ab": 2, "ac": 2, "ad": 1, "bc": 1, "bd": 2, "cd": 1}
+    mesh = Topology.of((a, b, Tie(Level.NVLINK, number)) for (a, b), number in links.items())
+    assert chosen(Request(None, 200), [card(name) for name in "abcd"], mesh) == "ac"
+
+
 def test_parts_of_several_cards_are_split_evenly_over_distinct_ones() -> None:
     cards = [card("a", (60, 60)), card("b"), card("c", (60, 60))]
     slices = place(Request(40, 50, 2), cards)

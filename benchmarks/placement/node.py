@@ -1,4 +1,4 @@
-"""Time one placement on a node: `python benchmarks/placement.py`.
+"""Time one placement on a node: `python benchmarks/placement node`.
 
 Time is this process's CPU time of one decision: over machines in random states of use, then on an idle
 one, where several cards have the most sets to choose from.
@@ -6,12 +6,14 @@ one, where several cards have the most sets to choose from.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 import random
 import statistics
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gaia_plugin.errors import Refusal
 from gaia_plugin.gpu import Level, Tie, Topology
@@ -58,8 +60,9 @@ def decide(states: Iterable[list[CardState]], request: Request, topology: Topolo
     return statistics.median(spent), statistics.quantiles(spent, n=100)[98]
 
 
-def main() -> None:
-    """Print the table."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; there are no options."""
+    argparse.ArgumentParser(description=__doc__).parse_args(arguments)
     print(f"{'cards':>5} {'in use':>6} {'request':<18} {'median us':>10} {'p99 us':>10}")
     for cards, rounds in ((2, 500), (8, 500), (16, 10)):
         kinds = {
@@ -73,7 +76,8 @@ def main() -> None:
         for use, (name, request) in itertools.product(states, kinds.items()):
             median, slow = decide(states[use], request, tree(cards))
             print(f"{cards:>5} {use:>6} {name:<18} {median:>10.0f} {slow:>10.0f}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A large cluster for benchmarks: its objects, and an API server that keeps them in memory."""

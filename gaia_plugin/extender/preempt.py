@@ -1,0 +1,88 @@
+"""Preemption: whether the pods that kube-scheduler would evict from a node make room on its cards.
+
+kube-scheduler counts a node's cards as one sum and evicts as little as that sum needs. Here its victims are
+looked at card by card: a node where they do not help is struck, so that nobody is evicted for nothing. And
+nobody is evicted while room is about to come: a victim that is gone is counted until its node has let go of
+its card, and kube-scheduler, which does not see that, would take the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import msgspec
+
+from gaia_plugin.errors import Refusal
+from gaia_plugin.extender.demand import Demand
+from gaia_plugin.extender.fit import fit
+from gaia_plugin.extender.node import Node, count
+from gaia_plugin.extender.snapshot import Snapshot
+from gaia_plugin.extender.wire import Victims
+from gaia_plugin.kube.gpunode import Spec
+
+PATIENCE: Final = 60.0
+"""Seconds that room which is about to come is waited for; a container that hangs must not block others."""
+
+
+class Preemptor:
+    """Looks at what kube-scheduler would evict.
+
+    Args:
+        snapshot: of the cluster.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._leaving_since: dict[tuple[str, str], float] = {}
+
+    def review(self, demand: Demand, victims: dict[str, Victims]) -> dict[str, Victims]:
+        """Return the nodes on which evicting these pods makes room for the pod; none while room is coming.
+
+        Nodes that Gaia knows nothing of are struck too: the pod could not be bound to them.
+        """
+        if any(self._makes_room(node, demand, uids) for node, uids in list(self._coming())):
+            return {}
+        return {
+            name: each
+            for name, each in victims.items()
+            if (node := self._snapshot.nodes.get(name)) is not None
+            and self._snapshot.usable(node)
+            and self._makes_room(node, demand, each.uids)
+        }
+
+    def _coming(self) -> Iterator[tuple[Node, frozenset[str]]]:
+        """Yield the nodes that pods are leaving which have held a card, and which pods these are."""
+        now, still = self._snapshot.clock(), {}
+        for node in self._snapshot.nodes.values():
+            leaving = self._snapshot.leaving(node)
+            if not leaving or not self._snapshot.usable(node):
+                continue
+            for uid in leaving:
+                still[node.name, uid] = self._leaving_since.get((node.name, uid), now)
+            recent = frozenset(uid for uid in leaving if now - still[node.name, uid] < PATIENCE)
+            if recent:
+                yield node, recent
+        self._leaving_since = still
+
+    def _makes_room(self, node: Node, demand: Demand, uids: Collection[str]) -> bool:
+        """Tell whether a pod fits on a node once these pods, and all that they hold, are gone."""
+        told = node.gpunode
+        if told is None:
+            return False
+        away = {demand.uid, *uids}
+        rest = msgspec.structs.replace(
+            told,
+            spec=Spec(tuple(one for one in told.spec.reservations if one.uid not in away)),
+            status=msgspec.structs.replace(
+                told.status, slots=tuple(slot for slot in told.status.slots if slot.uid not in away)
+            ),
+        )
+        bound = [each for uid, each in node.bound.items() if uid not in away]
+        pending = {uid: parts for uid, parts in node.pending.items() if uid not in away}
+        cards = count(rest, bound, pending, domain=self._snapshot.domain).cards
+        try:
+            fit(demand, cards, self._snapshot.topology(node))
+        except Refusal:
+            return False
+        return True

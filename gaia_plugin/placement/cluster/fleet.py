@@ -1,0 +1,207 @@
+"""The nodes of a cluster, and which of them takes a pod."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gaia_plugin.errors import Refusal
+from gaia_plugin.placement.choose import place
+from gaia_plugin.placement.cluster.ask import Ask, Chosen, NodeState
+from gaia_plugin.placement.cluster.kinds import Kind
+from gaia_plugin.placement.cluster.mix import Mix
+from gaia_plugin.placement.cluster.options import Options, Rule
+from gaia_plugin.placement.cluster.refusal import refusal
+from gaia_plugin.placement.cluster.reserves import Reserves
+from gaia_plugin.placement.cluster.rooms import Rooms, rows_of
+from gaia_plugin.placement.cluster.worth import Worth
+from gaia_plugin.placement.model import CardState, Request, Slice
+from gaia_plugin.placement.preference import Cost, binpack, spread
+from gaia_plugin.shares import Share
+from gaia_plugin.units import CORES_PER_CARD
+
+_MOST_KINDS: Final = 512
+"""Kinds of ask that are remembered; those not asked for longest are forgotten."""
+
+Rows = NDArray[np.intp]
+
+
+class Fleet:
+    """Nodes by name. `choose` and `ranked` change nothing that another answer depends on.
+
+    The order of preference between two nodes that both fit: not reserved for pickier requests, cards
+    closer to each other (for several cards), fewer steps of cost, less left over, first by name. The last
+    makes it strict: the same nodes, prices and ask give the same answer, whatever came before.
+    """
+
+    def __init__(self, options: Options | None = None, mix: Mix | None = None) -> None:
+        self.options = options or Options()
+        self.mix = mix or Mix()
+        self._rooms = Rooms()
+        self._kinds: OrderedDict[Ask, Kind] = OrderedDict()
+        self._appraised = -1
+        self.renew()
+
+    def __len__(self) -> int:
+        return len(self._rooms.row)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rooms.row
+
+    def put(self, node: NodeState) -> None:
+        """Take a node as it stands now: a new one, or one that changed."""
+        self._rooms.put(node)
+
+    def drop(self, name: str) -> None:
+        """Forget a node; one that is not known is forgotten already."""
+        self._rooms.drop(name)
+
+    def learn(self, ask: Ask) -> None:
+        """Count what a new pod asks for, once a pod, into the mix; prices follow when it has doubled."""
+        if self.mix.see(ask):
+            self.renew()
+
+    def ended(self) -> None:
+        """Count a pod that has left, once a pod, so that it is known how soon room comes back."""
+        self.mix.end()
+
+    def renew(self) -> None:
+        """Make prices and reserves anew from the mix, for the cards there are."""
+        self._constants = self.options.under(self.mix.churn)
+        self._usual = tuple(self.mix) if self.options.rule is Rule.PRICED else ()
+        self._appreciate()
+
+    def _appreciate(self) -> None:
+        """Make prices and reserves from the mix as it was at the last renewal."""
+        self._worth = Worth(self._rooms.classes, self._usual, self._constants)
+        self._classes = len(self._rooms.classes)
+        self._built = -1
+        self._kinds.clear()
+        self._appraised = -1
+
+    def choose(self, ask: Ask, offered: Iterable[str] | None = None) -> Chosen | None:
+        """Return the best node for an ask and the slices there; None if it fits nowhere now.
+
+        Args:
+            ask: what the pod asks for.
+            offered: names of the nodes that may be taken; None: any.
+        """
+        kind = self._refreshed(ask)
+        rows = self._fitting(kind, offered)
+        if len(ask.requests) > 1:
+            return next(self._placed(ask, self._ordered(kind, rows)), None)
+        return next(self._placed(ask, self._best(kind, rows)), None)
+
+    def ranked(self, ask: Ask, offered: Iterable[str] | None = None) -> Iterator[Chosen]:
+        """Go through all nodes that can take an ask, best first."""
+        kind = self._refreshed(ask)
+        return self._placed(ask, self._ordered(kind, self._fitting(kind, offered)))
+
+    def why_not(self, ask: Ask, offered: Iterable[str] | None = None) -> Refusal:
+        """Say why no node takes an ask, where `choose` found none: what it wants and what there is."""
+        live = self._rooms.live
+        rows = np.flatnonzero(live if offered is None else live & rows_of(self._rooms, offered))
+        return refusal(self._refreshed(ask), self._rooms, rows)
+
+    def _refreshed(self, ask: Ask) -> Kind:
+        if len(self._rooms.classes) != self._classes:
+            self._appreciate()  # a kind of card came that nothing has a price for
+        if self._rooms.built != self._built:
+            self._reserves = Reserves.of(self._usual, self._rooms, self._constants)
+            self._built = self._rooms.built
+        changed = np.flatnonzero(self._rooms.changed > self._appraised)
+        if changed.size:
+            self._rooms.appraise(self._worth, changed)
+            self._appraised = self._rooms.clock
+        kind = self._kinds.get(ask)
+        if kind is None:
+            kind = self._kinds[ask] = Kind.of(ask, self._rooms)
+            if len(self._kinds) > _MOST_KINDS:
+                self._kinds.popitem(last=False)
+        self._kinds.move_to_end(ask)
+        kind.refresh(self._rooms, self._worth)
+        return kind
+
+    def _fitting(self, kind: Kind, offered: Iterable[str] | None) -> Rows:
+        if offered is None:
+            return np.flatnonzero(kind.fits)
+        return np.flatnonzero(kind.fits & rows_of(self._rooms, offered))
+
+    def _keys(self, kind: Kind) -> list[NDArray[np.int64]]:
+        """Return by row what decides after reserves and ties, first things first; less is better."""
+        match self.options.rule:
+            case Rule.PRICED:
+                return [kind.step, kind.over, self._rooms.rank]
+            case Rule.BINPACK:
+                return [kind.over, self._rooms.rank]
+            case Rule.SPREAD:
+                return [-kind.over, self._rooms.rank]
+
+    def _best(self, kind: Kind, rows: Rows) -> Iterator[int]:
+        """Return the best row, if there is one."""
+        if not rows.size:
+            return
+        alone = self._reserves.left_alone(kind, self._rooms, rows)
+        if alone is not None:
+            rows = rows[alone == alone.min()]
+        if kind.first is not None and kind.first.count > 1:
+            level = kind.level[rows]
+            rows = rows[level == level.max()]
+        for key in self._keys(kind):
+            of_rows = key[rows]
+            rows = rows[of_rows == of_rows.min()]
+        yield int(rows[0])
+
+    def _ordered(self, kind: Kind, rows: Rows) -> Iterator[int]:
+        """Return all rows, best first."""
+        alone = self._reserves.left_alone(kind, self._rooms, rows)
+        first = np.zeros(rows.size, np.int64) if alone is None else alone
+        keys = (-kind.level, *self._keys(kind))
+        yield from rows[np.lexsort((*(key[rows] for key in reversed(keys)), first))].tolist()
+
+    def _placed(self, ask: Ask, rows: Iterable[int]) -> Iterator[Chosen]:
+        """Choose cards on each node; a node where several requests do not fit together is passed over."""
+        for row in rows:
+            node = self._rooms.nodes[row]
+            slices = self._on(node, ask.requests) if node is not None else None
+            if node is not None and slices is not None:
+                yield Chosen(node.name, slices)
+
+    def _on(self, node: NodeState, requests: tuple[Request, ...]) -> tuple[tuple[Slice, ...], ...] | None:
+        """Choose cards for each request; the largest first, or a smaller one would take its place."""
+        cards = list(node.cards)
+        found: dict[int, tuple[Slice, ...]] = {}
+        for i in sorted(range(len(requests)), key=lambda i: self._rooms.classes.shape(requests[i]).order):
+            try:
+                found[i] = place(requests[i], cards, node.topology, cost=self._cost)
+            except Refusal:
+                return None
+            taken = {one.card: one.share for one in found[i]}
+            cards = [
+                replace(card, free=card.free - taken[card.uuid]) if card.uuid in taken else card
+                for card in cards
+            ]
+        return tuple(found[i] for i in range(len(requests)))
+
+    @property
+    def _cost(self) -> Cost:
+        match self.options.rule:
+            case Rule.PRICED:
+                return self._loss
+            case Rule.BINPACK:
+                return binpack
+            case Rule.SPREAD:
+                return spread
+
+    def _loss(self, card: CardState, share: Share) -> tuple[int, ...]:
+        """Return what a card costs by its prices, then as in best fit."""
+        number = self._rooms.classes.number(card)
+        lost = self._worth.loss(number, (card.free.units, card.free.cores), (share.units, share.cores))
+        left = card.free - share
+        over = left.units * CORES_PER_CARD // card.capacity.units + left.cores
+        return (lost, over, card.capacity.units)
