@@ -87,16 +87,27 @@ class Storm:
     restarted: int = 0
 
     async def run(self) -> None:
+        """Let things happen until it is calm; pods that outlived the last storm are part of this one.
+
+        So there are never more than `MOST_PODS`: more of them could fill the cards in such a way that a
+        pod which the kubelet has let in finds no card with room, and waits for ever.
+        """
         async with asyncio.TaskGroup() as group:
-            for _ in range(MOST_PODS):
-                group.create_task(self._place())
+            self._begin(group)
+
+    def _begin(self, group: asyncio.TaskGroup) -> None:
+        left = [*self.pods, *[None] * MOST_PODS]
+        for pod in left[:MOST_PODS]:
+            group.create_task(self._place(pod))
 
     def pod(self, units: int) -> Pod:
         """A pod of some size."""
         return Pod.of({MEMORY: units, CORES: units})
 
-    async def _place(self) -> None:
+    async def _place(self, first: Pod | None) -> None:
         """One pod after the other, each through a random life."""
+        if first is not None:
+            await self._live(first)
         while not self.calm:
             units = self.dice.choice([4, 8, 16])
             pod = self.pod(units)

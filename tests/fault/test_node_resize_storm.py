@@ -19,7 +19,7 @@ from gaia_plugin.errors import Refusal
 from gaia_plugin.ledger import Ledger
 from gaia_plugin.units import MEMORY_UNIT
 from tests.fault.conftest import CARDS
-from tests.fault.node_lives import MOST_PODS, Lives, Storm
+from tests.fault.node_lives import Lives, Storm
 from tests.kubelet.node_world import CORES, MEMORY, World
 from tests.kubelet.resizing import seen
 from tests.support.kubelet import Pod, until
@@ -40,8 +40,7 @@ class Changing(Storm):
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._promise())
-            for _ in range(MOST_PODS):
-                group.create_task(self._place())
+            self._begin(group)
 
     def pod(self, units: int) -> Pod:
         return Pod.of({MEMORY: units, CORES: units}, annotations={"gaia.io/vgpu-max-memory": str(MOST)})
