@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from gaia_plugin.units import GIB, MEMORY_UNIT
+from gaia_plugin.errors import Code, Refusal
+from gaia_plugin.units import GIB
 from tests.cluster.agent import (
-    CARDS,
     PATIENCE,
-    UNITS,
     NodeAgent,
     create,
     has_its_own,
@@ -156,10 +155,14 @@ def api_server_away(agent: NodeAgent) -> Iterator[None]:
         agent.cluster.control.mend(agent.node.number)
 
 
-def test_without_an_api_server_pods_go_on_resize_and_restart(agent: NodeAgent, pod: Manifest) -> None:
+def test_without_an_api_server_pods_go_on_shrink_and_restart(agent: NodeAgent, pod: Manifest) -> None:
+    assert agent.socket(pod).resize(memory="6GiB").state == "applied"
     with api_server_away(agent):
         (first,) = agent.slot(pod).processes
-        assert agent.socket(pod).resize(memory="6GiB").state == "applied"
+        assert agent.socket(pod).resize(memory="5GiB").state == "applied"
+        with pytest.raises(Refusal, match="Nothing starts or grows on this node now") as refused:
+            agent.socket(pod).resize(memory="6GiB")
+        assert refused.value.code is Code.UNAVAILABLE
         agent.node.exec(["kill", "-KILL", str(first.pid)])
         until("another process has its memory", lambda: runs_anew(agent, pod, first.pid), PATIENCE)
         mark = agent.mark()
@@ -167,18 +170,19 @@ def test_without_an_api_server_pods_go_on_resize_and_restart(agent: NodeAgent, p
         agent.launch()
         agent.wait_registered(mark)
         until("the agent answers", lambda: agent.alive() and agent.reachable(), PATIENCE)
-        assert agent.slot(pod).granted.memory == 6 * GIB
-        assert agent.socket(pod).resize(memory="5GiB").state == "applied"
+        assert agent.slot(pod).granted.memory == 5 * GIB
+        assert agent.socket(pod).resize(memory="4GiB").state == "applied"
     again = wait_said(agent, "steady", 1)
-    agent.wait_serving(mark, CARDS * UNITS - GIB // MEMORY_UNIT)
+    agent.wait_serving(mark)
     # one that asks while the agent is killed ends, and is started once more
     assert status(again)["restartCount"] in (1, 2)
     (words,) = said(agent.cluster, "steady")
     # it may have asked before the shrink or after it, when the agent was there again
-    assert words["total"] in (5 * GIB, 6 * GIB)
-    assert words["memory"][1] in (5 * GIB, 6 * GIB)
-    assert now(agent)["total"] == 5 * GIB
+    assert words["total"] in (4 * GIB, 5 * GIB)
+    assert words["memory"][1] in (4 * GIB, 5 * GIB)
+    assert now(agent)["total"] == 4 * GIB
     assert agent.slots().keys() == {agent.slot(pod).slot}
+    assert agent.socket(pod).resize(memory="6GiB").state == "applied"
 
 
 def runs_anew(agent: NodeAgent, pod: Manifest, before: int) -> bool:
