@@ -8,7 +8,7 @@ from typing import Final
 NODE_PARTS: Final = frozenset({"anyio", "h11", "pynvml", "starlette", "structlog", "uvicorn"})
 """Modules of the extra `node` that the agent imports."""
 
-CLUSTER_PARTS: Final = frozenset({"aiohttp", "kubernetes"})
+CLUSTER_PARTS: Final = frozenset({"aiohttp", "kubernetes", "numpy"})
 """Modules of it that only asking a cluster needs."""
 
 

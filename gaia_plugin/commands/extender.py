@@ -27,7 +27,7 @@ def extender(
 
     It runs beside that kube-scheduler in one pod (deploy/scheduler.yaml) and listens on 127.0.0.1 only.
     Every setting is an environment variable too: GAIA_DOMAIN, GAIA_KUBECONFIG, GAIA_EXTENDER_PORT,
-    GAIA_STALE_SECONDS, GAIA_UNBOUND_SECONDS. An option counts more than its variable.
+    GAIA_STALE_SECONDS, GAIA_UNBOUND_SECONDS, GAIA_PLACEMENT. An option counts more than its variable.
     """
     from gaia_plugin.extender.settings import read_settings
 

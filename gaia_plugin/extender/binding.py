@@ -29,6 +29,7 @@ from gaia_plugin.kube.gpunode import Amounts, GpuNode, Reservation, Spec
 from gaia_plugin.kube.placement import Placement, placement_key, render
 from gaia_plugin.kube.pods import Pod, path
 from gaia_plugin.placement import CardState, Slice
+from gaia_plugin.placement.preference import Cost, binpack
 from gaia_plugin.shares import Share
 
 log = structlog.get_logger(__name__)
@@ -152,6 +153,7 @@ class Binder:
         api: an `Api`.
         snapshot: what is bound here is counted in it at once.
         observe: told of every `GPUNode` that a write was answered with.
+        cost: what speaks against a card; the same as for filter.
         at: the time of day as text.
     """
 
@@ -161,11 +163,13 @@ class Binder:
         snapshot: Snapshot,
         *,
         observe: Callable[[GpuNode], None] = lambda _: None,
+        cost: Cost = binpack,
         at: Callable[[], str] = now_text,
     ) -> None:
         self._api = api
         self._snapshot = snapshot
         self._observe = observe
+        self._cost = cost
         self._at = at
         self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -221,7 +225,7 @@ class Binder:
             return
         try:
             demand = demand_of(pod, snapshot.domain)
-            where = fit(demand, snapshot.cards_for(node, uid), snapshot.topology(node))
+            where = fit(demand, snapshot.cards_for(node, uid), node.topology, cost=self._cost)
         except Refusal:
             return
         snapshot.assume(name, uid, where)
@@ -293,7 +297,7 @@ class Binder:
             leave_out=uid,
         ).cards
         try:
-            chosen = fit(demand, cards, topology_of(read.node))
+            chosen = fit(demand, cards, topology_of(read.node), cost=self._cost)
         except Refusal as refusal:
             raise NotBound(
                 f"{wanted(demand.kind)} is not free on {name} any more: {refusal.sentence}"

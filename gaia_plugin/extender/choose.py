@@ -15,12 +15,18 @@ from gaia_plugin.errors import Refusal
 from gaia_plugin.extender import reasons
 from gaia_plugin.extender.demand import Demand, Kind
 from gaia_plugin.extender.fit import Placed, fit
-from gaia_plugin.extender.index import HOPELESS, Index, Why
+from gaia_plugin.extender.fleet import KeptFleet
 from gaia_plugin.extender.node import Node
 from gaia_plugin.extender.snapshot import Snapshot
+from gaia_plugin.extender.why import HOPELESS, Reasons, Why
+from gaia_plugin.placement import CardState
+from gaia_plugin.placement.cluster import Options
 
 _MOST_KINDS: Final = 64
-"""Kinds of pods whose order of nodes is kept up; a change of a node touches each of them."""
+"""Kinds of pods for which it is remembered where their containers do not fit beside each other."""
+
+_Struck = dict[str, tuple[CardState, ...]]
+"""By node, the cards on which a kind was found not to fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,58 +42,48 @@ class Choice:
 
 
 class Chooser:
-    """Chooses nodes on a snapshot; keeps the order of nodes for the kinds of pods seen lately."""
+    """Chooses nodes on a snapshot.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    Args:
+        snapshot: of the cluster.
+        options: the rule of placement.
+    """
+
+    def __init__(self, snapshot: Snapshot, options: Options | None = None) -> None:
         self._snapshot = snapshot
-        self._indexes: OrderedDict[Kind, Index] = OrderedDict()
-        snapshot.listen(self._changed)
+        self.fleet = KeptFleet(snapshot, options)
+        self._struck: OrderedDict[Kind, _Struck] = OrderedDict()
 
     def choose(self, demand: Demand, offered: Sequence[str]) -> Choice:
         """Choose among the nodes that kube-scheduler offers; equal input, equal answer."""
         promised = self._promised(demand, offered)
         if promised is not None:
             return promised
-        index = self.index(demand.kind)
-        names = set(offered)
-        struck: list[str] = []
-        found: Choice | None = None
-        for _, name in index.order:
-            if name not in names:
+        struck = self._struck_for(demand.kind)
+        for name in self.fleet.order(demand.kind, offered):
+            cards = self._snapshot.cards_for(self._snapshot.nodes[name], demand.uid)
+            if struck.get(name) is cards:
                 continue
-            node = self._snapshot.nodes[name]
-            if not self._snapshot.usable(node):
-                continue
-            where = self.place(demand, node)
+            where = self.place(demand, self._snapshot.nodes[name], cards)
             if where is not None:
-                found = Choice(name, where)
-                break
-            struck.append(name)
-        for name in struck:
-            index.strike(name)
-        return found or self._refused(demand, offered, index)
+                return Choice(name, where)
+            struck[name] = cards
+        return self._refused(demand, offered)
 
-    def place(self, demand: Demand, node: Node) -> Placed | None:
-        """Return where a pod goes on a node, or None."""
+    def place(self, demand: Demand, node: Node, cards: Sequence[CardState]) -> Placed | None:
+        """Return where a pod goes on a node with these cards, or None."""
         try:
-            return fit(demand, self._snapshot.cards_for(node, demand.uid), self._snapshot.topology(node))
+            return fit(demand, cards, node.topology, cost=self.fleet.cost)
         except Refusal:
             return None
 
-    def index(self, kind: Kind) -> Index:
-        """Return the order of nodes for a kind, as of now."""
-        index = self._indexes.get(kind)
-        if index is None:
-            index = self._indexes[kind] = Index(kind, self._snapshot.classes, self._snapshot.nodes)
-            if len(self._indexes) > _MOST_KINDS:
-                self._indexes.popitem(last=False)
-        self._indexes.move_to_end(kind)
-        index.refresh()
-        return index
-
-    def _changed(self, node: Node, roomier: bool) -> None:
-        for index in self._indexes.values():
-            index.touch(node.name)
+    def _struck_for(self, kind: Kind) -> _Struck:
+        """Return the nodes that have room for each container of a kind, and not for all together."""
+        found = self._struck.setdefault(kind, {})
+        self._struck.move_to_end(kind)
+        if len(self._struck) > _MOST_KINDS:
+            self._struck.popitem(last=False)
+        return found
 
     def _promised(self, demand: Demand, offered: Iterable[str]) -> Choice | None:
         """Return the node that has a reservation for this pod already, from a bind that failed later on."""
@@ -95,16 +91,16 @@ class Chooser:
         for name in sorted(mine.intersection(offered)) if mine else ():
             node = self._snapshot.nodes.get(name)
             if node is not None and self._snapshot.usable(node):
-                where = self.place(demand, node)
+                where = self.place(demand, node, self._snapshot.cards_for(node, demand.uid))
                 if where is not None:
                     return Choice(name, where)
         return None
 
-    def _refused(self, demand: Demand, offered: Sequence[str], index: Index) -> Choice:
+    def _refused(self, demand: Demand, offered: Sequence[str]) -> Choice:
         """Say why, in as many sentences as there are reasons."""
         nodes, now = self._snapshot.nodes, self._snapshot.clock()
         groups: defaultdict[Why, list[Node]] = defaultdict(list)
-        choice = Choice()
+        choice, against = Choice(), Reasons(demand.kind, self._snapshot.classes.examples)
         for name in offered:
             node = nodes.get(name)
             if node is None or node.gpunode is None:
@@ -114,7 +110,7 @@ class Chooser:
             elif not node.ready or not node.machine:
                 choice.hopeless[name] = reasons.NOT_READY
             else:
-                groups[index.why.get(name, Why.FULL)].append(node)
+                groups[against.of(node.built)].append(node)
         for why, members in groups.items():
             text = reasons.sentence(why, demand.kind, members)
             into = choice.hopeless if why in HOPELESS else choice.failed
@@ -124,9 +120,7 @@ class Chooser:
 
 def scores(chooser: Chooser, demand: Demand, offered: Sequence[str]) -> dict[str, int]:
     """Return 10 for the best of the nodes offered, less for each that is worse, 0 for those without room."""
-    index = chooser.index(demand.kind)
-    names = set(offered)
-    ranked = [name for _, name in index.order if name in names]
     found = dict.fromkeys(offered, 0)
+    ranked = chooser.fleet.order(demand.kind, offered)
     found.update((name, max(1, 10 - at)) for at, name in enumerate(ranked))
     return found

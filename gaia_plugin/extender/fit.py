@@ -8,6 +8,7 @@ from dataclasses import replace
 from gaia_plugin.extender.demand import Demand
 from gaia_plugin.gpu.topology import Topology
 from gaia_plugin.placement import CardState, Slice, place
+from gaia_plugin.placement.preference import Cost, binpack
 from gaia_plugin.shares import NOTHING, Share
 
 Placed = Mapping[str, tuple[Slice, ...]]
@@ -17,15 +18,19 @@ Parts = dict[str, Share]
 """By card UUID."""
 
 
-def fit(demand: Demand, cards: Sequence[CardState], topology: Topology) -> Placed:
+def fit(demand: Demand, cards: Sequence[CardState], topology: Topology, *, cost: Cost = binpack) -> Placed:
     """Return where the containers of a pod go on these cards.
+
+    `cost` says which card is best for a pod of one container. Several are packed as tightly as can be,
+    whatever the rule: what one leaves has to do for the next.
 
     Raises:
         Refusal: one of them finds no place beside the others; carries the best offer.
     """
     left, placed = list(cards), {}
+    best = cost if len(demand.kind) == 1 else binpack
     for container, request in zip(demand.containers, demand.kind, strict=True):
-        slices = place(request, left, topology)
+        slices = place(request, left, topology, cost=best)
         placed[container] = slices
         left = without(left, slices)
     return placed

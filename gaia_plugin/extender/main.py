@@ -19,6 +19,7 @@ from gaia_plugin.errors import Unusable
 from gaia_plugin.extender.app import make_app
 from gaia_plugin.extender.binding import Binder
 from gaia_plugin.extender.choose import Chooser
+from gaia_plugin.extender.habits import Habits
 from gaia_plugin.extender.kinds import Machine, Machines, SlimGpuNodes
 from gaia_plugin.extender.retry import Refusals, Retrier
 from gaia_plugin.extender.service import Service
@@ -30,6 +31,7 @@ from gaia_plugin.kube.gpunode import GpuNode
 from gaia_plugin.kube.pods import Pod, Pods
 from gaia_plugin.kube.reflector import Reflector
 from gaia_plugin.logs import configure_logs
+from gaia_plugin.placement.cluster import Options, Rule
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +42,9 @@ _KEEP_ALIVE: Final = 300
 _GARBAGE: Final = (50_000, 20, 100)
 """Thresholds of the collector: at 5,000 nodes a full collection takes longer than a hundred answers."""
 
+_TURN_SECONDS: Final = 0.001
+"""How long an answer waits for its turn while prices are made in a thread; Python's own is 5 ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extender:
@@ -47,6 +52,7 @@ class Extender:
 
     snapshot: Snapshot
     chooser: Chooser
+    habits: Habits
     binder: Binder
     service: Service
     pods: Reflector[Pod]
@@ -68,8 +74,9 @@ def make_extender(api: Api, settings: ExtenderSettings) -> Extender:
     pods: Reflector[Pod] = Reflector(api, Pods(domain, everything=False))
     gpunodes: Reflector[GpuNode] = Reflector(api, SlimGpuNodes(domain))
     machines: Reflector[Machine] = Reflector(api, Machines())
-    chooser, refusals = Chooser(snapshot), Refusals()
-    binder = Binder(api, snapshot, observe=gpunodes.observe)
+    chooser, refusals = Chooser(snapshot, Options(Rule(settings.placement))), Refusals()
+    habits = Habits(chooser.fleet, domain)
+    binder = Binder(api, snapshot, observe=gpunodes.observe, cost=chooser.fleet.cost)
     synced = [pods.synced, gpunodes.synced, machines.synced]
     service = Service(snapshot, chooser, binder, lambda: all(each.is_set() for each in synced), refusals)
     sweeper = Sweeper(
@@ -82,7 +89,8 @@ def make_extender(api: Api, settings: ExtenderSettings) -> Extender:
     pods.subscribe(snapshot.pod_changed)
     pods.subscribe(sweeper.pod_changed)
     pods.subscribe(refusals.pod_changed)
-    return Extender(snapshot, chooser, binder, service, pods, gpunodes, machines, sweeper, retrier)
+    pods.subscribe(habits.pod_changed)
+    return Extender(snapshot, chooser, habits, binder, service, pods, gpunodes, machines, sweeper, retrier)
 
 
 @asynccontextmanager
@@ -92,11 +100,14 @@ async def running(extender: Extender) -> AsyncIterator[None]:
     async def once_synced() -> None:
         for each in (extender.pods, extender.gpunodes, extender.machines):
             await each.synced.wait()
+        extender.habits.due.set()
+        extender.chooser.fleet.now()
         # what is there now stays for long: no collection need look at it again
         gc.collect()
         gc.freeze()
         log.info("synced", nodes=len(extender.snapshot.nodes), pods=len(extender.pods.store))
         async with asyncio.TaskGroup() as group:
+            group.create_task(extender.habits.run(), name="prices")
             group.create_task(extender.sweeper.run(), name="sweep")
             extender.retrier.begin()
             group.create_task(extender.retrier.run(), name="retry")
@@ -174,6 +185,7 @@ def serve_extender(settings: ExtenderSettings) -> int:
 async def _run(settings: ExtenderSettings) -> None:
     stop = asyncio.Event()
     gc.set_threshold(*_GARBAGE)
+    sys.setswitchinterval(_TURN_SECONDS)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:

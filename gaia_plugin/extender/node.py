@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gaia_plugin.counted import Holder, counted
@@ -22,24 +23,10 @@ from gaia_plugin.units import CORES_PER_CARD
 
 _LEVELS: Final = {"NUMA": Level.NUMA, "Switch": Level.SWITCH, "NVLink": Level.NVLINK}
 
+_MOST_UNITS: Final = 4096
+"""Of a card, 1 TiB: placement has a table of all amounts, and an agent that is wrong must not fill memory."""
+
 Booked = Mapping[Holder, Parts]
-
-
-class Row(NamedTuple):
-    """A healthy card as most nodes are sorted out by: what is free on it, and what it is.
-
-    Cards that are equal in all but their UUID have the same `key`.
-    """
-
-    units: int
-    cores: int
-    card_class: int
-    """Which model and size; see `CardClasses`."""
-    capacity: int
-    """Units in all."""
-    idle: bool
-    uuid: str
-    key: int
 
 
 class Bound(NamedTuple):
@@ -81,17 +68,14 @@ class Node:
     cards: tuple[CardState, ...] = ()
     known: frozenset[Holder] = frozenset()
     """Containers that have a slot, a reservation or a bind under way here."""
-    rows: tuple[Row, ...] = ()
-    keys: tuple[int, ...] = ()
-    """Those of `rows`."""
+    built: tuple[int, ...] = ()
+    """The classes of its healthy cards, see `CardClasses`: the same for nodes that are built alike."""
     idle: int = 0
-    """How many of `rows` have nothing on them."""
+    """How many healthy cards have nothing on them."""
     largest: tuple[int, int, int] = (0, 0, 0)
     """Of the card that could give the largest slice: percent of it, units, cores; none if all is 0."""
-    linked: object = None
-    """What the links were that `groups` was made of; another object once they have changed."""
-    groups: tuple[tuple[Level, tuple[tuple[str, ...], ...]], ...] = ()
-    """The branches of the tree of links that have more than one card, the closest level first."""
+    topology: Topology = field(default_factory=Topology)
+    """How its cards are linked; another object once that has changed."""
 
     @property
     def ready(self) -> bool:
@@ -101,48 +85,33 @@ class Node:
     def put(self, cards: tuple[CardState, ...], classes: CardClasses) -> None:
         """Take in what is free now."""
         self.cards = cards
-        self.rows = tuple(row_of(card, classes) for card in cards if card.healthy and card.capacity.units > 0)
-        self.keys = tuple(row.key for row in self.rows)
-        self.idle = sum(row.idle for row in self.rows)
-        self.largest = max((slice_of(row) for row in self.rows), default=(0, 0, 0))
+        healthy = [card for card in cards if card.healthy]
+        self.built = tuple(classes.number(card) for card in healthy)
+        self.idle = sum(card.idle for card in healthy)
+        self.largest = max((slice_of(card) for card in healthy), default=(0, 0, 0))
 
 
-def slice_of(row: Row) -> tuple[int, int, int]:
+def slice_of(card: CardState) -> tuple[int, int, int]:
     """Return how large a slice a card could give, the scarcer of memory and cores first; 0: none."""
-    if row.units < 1 or row.cores < 1:
+    units, cores = card.free.units, card.free.cores
+    if units < 1 or cores < 1:
         return (0, 0, 0)
-    return (min(row.units * CORES_PER_CARD // row.capacity, row.cores), row.units, row.cores)
-
-
-def row_of(card: CardState, classes: CardClasses) -> Row:
-    """Return a card in numbers."""
-    which, units, cores = classes.number(card), card.free.units, card.free.cores
-    # what is below zero has no room either way
-    key = ((which << 24 | max(0, units)) << 8 | max(0, min(cores, 127))) << 1 | card.idle
-    return Row(units, cores, which, card.capacity.units, card.idle, card.uuid, key)
+    return (min(units * CORES_PER_CARD // card.capacity.units, cores), units, cores)
 
 
 def topology_of(node: GpuNode) -> Topology:
     """Return how the cards of a node are linked."""
     return Topology.of(
-        (card.uuid, link.card, Tie(_LEVELS.get(link.level, Level.ANY), link.links))
+        (card.uuid, link.card, _tie(link.level, link.links))
         for card in node.status.cards
         for link in card.links
         if link.card != card.uuid
     )
 
 
-def groups_of(node: GpuNode) -> tuple[tuple[Level, tuple[tuple[str, ...], ...]], ...]:
-    """Return the branches of a node's tree of links that have more than one card, the closest first."""
-    if not any(card.links for card in node.status.cards):
-        return ()
-    topology, uuids = topology_of(node), [card.uuid for card in node.status.cards]
-    found = []
-    for level in (Level.NVLINK, Level.SWITCH, Level.NUMA):
-        branches = tuple(branch for branch in topology.groups(level, uuids) if len(branch) > 1)
-        if branches:
-            found.append((level, branches))
-    return tuple(found)
+@lru_cache(maxsize=1024)
+def _tie(level: str, links: int) -> Tie:
+    return Tie(_LEVELS.get(level, Level.ANY), links)
 
 
 class Counted(NamedTuple):
@@ -186,7 +155,7 @@ def count(
     for card in node.status.cards:
         capacity = card.capacity.share
         free = capacity - taken.get(card.uuid, NOTHING)
-        cards.append(CardState(card.uuid, card.model, capacity, free, card.healthy))
+        cards.append(CardState(card.uuid, card.model, capacity, free, card.healthy and _is_card(capacity)))
     untold = [
         (pod, name)
         for pod, names in bound
@@ -197,6 +166,10 @@ def count(
     for pod, name in sorted(untold, key=lambda each: (each[0].uid, each[1])):
         cards = _less(cards, pod, name, node, domain)
     return Counted(tuple(cards), frozenset((*held, *booked)))
+
+
+def _is_card(capacity: Share) -> bool:
+    return 0 < capacity.units <= _MOST_UNITS and capacity.cores == CORES_PER_CARD
 
 
 def _less(cards: list[CardState], pod: Pod, name: str, node: GpuNode, domain: str) -> list[CardState]:

@@ -82,7 +82,7 @@ class Preemptor:
         pending = {uid: parts for uid, parts in node.pending.items() if uid not in away}
         cards = count(rest, bound, pending, domain=self._snapshot.domain).cards
         try:
-            fit(demand, cards, self._snapshot.topology(node))
+            fit(demand, cards, node.topology)
         except Refusal:
             return False
         return True

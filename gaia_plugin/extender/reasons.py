@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gaia_plugin.extender.demand import Kind
-from gaia_plugin.extender.index import Why
 from gaia_plugin.extender.node import Node
+from gaia_plugin.extender.why import Why
 from gaia_plugin.placement import CardState, Request, accepts, cards_wanted, largest_free
 from gaia_plugin.shares import Share
 from gaia_plugin.units import CORES_PER_CARD, MEMORY_UNIT, format_cores, format_memory

@@ -7,6 +7,7 @@ minutes have passed; a write to the pod is such an event, and it is asked about 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -18,7 +19,7 @@ from gaia_plugin.extender.binding import SECONDS, now_text
 from gaia_plugin.extender.choose import Chooser
 from gaia_plugin.extender.demand import Demand, Kind, demand_or_refusal
 from gaia_plugin.extender.dropping import retry_key
-from gaia_plugin.extender.fit import fit, without
+from gaia_plugin.extender.fit import without
 from gaia_plugin.extender.node import Node
 from gaia_plugin.extender.snapshot import Snapshot
 from gaia_plugin.kube.errors import ApiError
@@ -201,22 +202,20 @@ class _Overlay:
         self._snapshot = snapshot
         self._chooser = chooser
         self._cards: dict[str, list[CardState]] = {}
-        self._none: set[Kind] = set()
+        self._nodes: dict[Kind, deque[str]] = {}
+        """By kind, the nodes that may still take it: room only goes in a round."""
 
     def take(self, demand: Demand) -> bool:
         """Take the room for a pod, if there is any."""
-        if demand.kind in self._none:
-            return False
-        for _, name in self._chooser.index(demand.kind).order:
-            node = self._snapshot.nodes[name]
-            if not self._snapshot.usable(node):
-                continue
-            cards = self._cards.get(name) or list(self._snapshot.cards_for(node, demand.uid))
-            try:
-                where = fit(demand, cards, self._snapshot.topology(node))
-            except Refusal:
-                continue
-            self._cards[name] = without(cards, [part for slices in where.values() for part in slices])
-            return True
-        self._none.add(demand.kind)
+        names = self._nodes.get(demand.kind)
+        if names is None:
+            names = self._nodes[demand.kind] = deque(self._chooser.fleet.order(demand.kind))
+        while names:
+            node = self._snapshot.nodes[names[0]]
+            cards = self._cards.get(node.name) or list(self._snapshot.cards_for(node, demand.uid))
+            where = self._chooser.place(demand, node, cards)
+            if where is not None:
+                self._cards[node.name] = without(cards, [part for each in where.values() for part in each])
+                return True
+            names.popleft()
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -35,6 +35,11 @@ class ExtenderSettings(BaseSettings):
     unbound_seconds: Annotated[float, Field(ge=30)] = Field(
         UNBOUND_SECONDS,
         description="Seconds after which what is reserved for a pod is given up if it is bound nowhere.",
+    )
+
+    placement: Literal["priced", "binpack", "spread"] = Field(
+        "priced",
+        description="Which node is best: where the usual mix loses least room, the fullest, the emptiest.",
     )
 
     @field_validator("domain")

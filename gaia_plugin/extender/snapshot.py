@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
 
 from gaia_plugin.extender import heartbeat
 from gaia_plugin.extender.fit import Placed
@@ -21,17 +20,13 @@ from gaia_plugin.extender.node import (
     booked_by,
     bound_of,
     count,
-    groups_of,
     topology_of,
 )
-from gaia_plugin.gpu.topology import Topology
 from gaia_plugin.kube.gpunode import GpuNode
 from gaia_plugin.kube.pods import DOMAIN, Pod
 from gaia_plugin.kube.replica import Change
 from gaia_plugin.placement import CardState
 from gaia_plugin.shares import NOTHING
-
-_MOST_TOPOLOGIES: Final = 512
 
 Told = Callable[[Node, bool], None]
 """Called with a node that has changed, and whether it has more room than before."""
@@ -68,9 +63,8 @@ class Snapshot:
         self.reserved_on: dict[str, frozenset[str]] = {}
         """Nodes that have a reservation for a pod, by its UID."""
         self._wall = wall
-        self._stale_after = stale_seconds
+        self.stale_seconds = stale_seconds
         self._bound_to: dict[str, str] = {}
-        self._topologies: dict[str, tuple[object, Topology]] = {}
         self._listeners: list[Told] = []
 
     def listen(self, told: Told) -> None:
@@ -84,7 +78,7 @@ class Snapshot:
     def silent(self, node: Node, now: float | None = None) -> bool:
         """Tell whether a node's agent has not been heard of for too long; `now` spares the clock."""
         moment = self.clock() if now is None else now
-        return node.beat is None or node.beat.stale(moment, self._stale_after)
+        return node.beat is None or node.beat.stale(moment, self.stale_seconds)
 
     def cards_for(self, node: Node, uid: str) -> tuple[CardState, ...]:
         """Return a node's cards as they are for a pod: what is reserved for itself is free to it."""
@@ -92,16 +86,6 @@ class Snapshot:
         if not own or node.gpunode is None:
             return node.cards
         return count(node.gpunode, node.bound.values(), node.pending, domain=self.domain, leave_out=uid).cards
-
-    def topology(self, node: Node) -> Topology:
-        """Return how a node's cards are linked; the last few hundred are kept."""
-        kept = self._topologies.pop(node.name, None)
-        if kept is None or kept[0] is not node.linked:
-            kept = (node.linked, topology_of(node.gpunode) if node.gpunode else Topology())
-            while len(self._topologies) >= _MOST_TOPOLOGIES:
-                del self._topologies[next(iter(self._topologies))]
-        self._topologies[node.name] = kept
-        return kept[1]
 
     def leaving(self, node: Node) -> frozenset[str]:
         """Return the pods that still count on a node and are about to go, or gone already, by UID."""
@@ -155,21 +139,22 @@ class Snapshot:
         before = node.gpunode
         if item is None and before is not None and before.metadata.uid != change.item.metadata.uid:
             return  # the old object of a node that has a new one already
-        was_usable = self.usable(node)
+        was_usable, links = self.usable(node), node.topology
+        anew = before is None or item is None or before.metadata.uid != item.metadata.uid
         self._index_reservations(node.name, before, item)
         node.gpunode = item
         if item is None:
             node.beat = None
         else:
-            fresh = before is not None and before.metadata.uid == item.metadata.uid
             node.beat = heartbeat.seen(
-                node.beat if fresh else None, item.status.heartbeat, self.clock(), self._wall()
+                None if anew else node.beat, item.status.heartbeat, self.clock(), self._wall()
             )
             if before is None or _links(before) != _links(item):
-                node.groups, node.linked = groups_of(item), object()
-        woke = not was_usable and self.usable(node)
-        if woke or before is None or item is None or _says(before) != _says(item):
-            self._settle(node, woke=woke, appeared=(before is None) != (item is None))
+                node.topology = topology_of(item)
+        turned = was_usable != self.usable(node)
+        changed = turned or anew or node.topology is not links
+        if changed or before is None or item is None or _says(before) != _says(item):
+            self._settle(node, woke=turned and not was_usable, changed=changed)
         self._tidy(node.name)
 
     def machine_changed(self, change: Change[Machine]) -> None:
@@ -180,7 +165,8 @@ class Snapshot:
             return  # what else is in a Node is kube-scheduler's part
         was_usable = self.usable(node)
         node.machine = there
-        self._settle(node, woke=not was_usable and self.usable(node))
+        turned = was_usable != self.usable(node)
+        self._settle(node, woke=turned and not was_usable, changed=turned)
         self._tidy(node.name)
 
     # Binds under way
@@ -225,10 +211,10 @@ class Snapshot:
         for uid in new - old:
             self.reserved_on[uid] = self.reserved_on.get(uid, frozenset()) | {name}
 
-    def _settle(self, node: Node, *, woke: bool = False, appeared: bool = False) -> None:
+    def _settle(self, node: Node, *, woke: bool = False, changed: bool = False) -> None:
         """Count a node's cards again and tell who listens if that changed anything.
 
-        `woke`: it may be given pods now and might not before; `appeared`: its object came or went.
+        `woke`: it may be given pods now and might not before; `changed`: something else than its cards has.
         """
         before = node.cards
         item = node.gpunode
@@ -238,7 +224,7 @@ class Snapshot:
             cards, node.known = count(item, node.bound.values(), node.pending, domain=self.domain)
         if cards != before:
             node.put(cards, self.classes)
-        elif not (woke or appeared):
+        elif not changed:
             return
         roomier = woke or _roomier(before, node.cards)
         for told in self._listeners:

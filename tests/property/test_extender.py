@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gaia_plugin.counted import counted
 from gaia_plugin.errors import Refusal
-from gaia_plugin.extender.choose import Choice, Chooser
+from gaia_plugin.extender.choose import Choice, Chooser, scores
 from gaia_plugin.extender.demand import Demand, demand_of
 from gaia_plugin.extender.fit import fit
 from gaia_plugin.extender.node import booked_by, count
 from gaia_plugin.kube import gpunode as wire
 from gaia_plugin.kube.gpunode import Reservation
 from gaia_plugin.kube.pods import Pod
+from gaia_plugin.placement.cluster import Ask, Options, Rule
 from gaia_plugin.shares import NOTHING
 from tests.unit.extender.worlds import World, card, pod, reservation, slot
 
@@ -137,7 +139,7 @@ def test_a_pod_is_refused_only_where_no_node_takes_it(
     able = set()
     for name, node in world.snapshot.nodes.items():
         try:
-            fit(demand, node.cards, world.snapshot.topology(node))
+            fit(demand, node.cards, node.topology)
         except Refusal:
             continue
         able.add(name)
@@ -166,3 +168,56 @@ def test_a_bind_under_way_counts_as_its_reservation_will_and_forgetting_it_is_id
     assert node.cards == assumed
     assert world.snapshot.cards_for(node, "p") == before
     assert count(node.gpunode, pending={"p": booked_by("p", choice.where)}).cards == assumed  # type: ignore[arg-type]
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["ready", "not ready", "silent", "gone", "take", "learn", "ask"]),
+        st.sampled_from(NODES),
+        containers,
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rule=st.sampled_from(list(Rule)), occupied=taken, happened=events, wanted=containers)
+def test_a_chooser_that_was_kept_up_answers_as_one_that_sees_the_cluster_for_the_first_time(
+    rule: Rule,
+    occupied: list[tuple[str, int, tuple[int, int]]],
+    happened: list[tuple[str, str, dict[str, tuple[int | None, int | None]]]],
+    wanted: dict[str, tuple[int | None, int | None]],
+) -> None:
+    world = world_of(occupied)
+    world.chooser = Chooser(world.snapshot, Options(rule))
+    anew = Chooser(world.snapshot, Options(rule))
+    for number, (what, name, wish) in enumerate(happened):
+        node = world.snapshot.nodes[name].gpunode
+        assert node is not None
+        item, demand = asked(f"p{number}", wish)
+        more: dict[str, Any] = {"slots": node.status.slots, "reservations": node.spec.reservations}
+        match what:
+            case "ready" | "not ready":
+                more |= {"ready": what == "ready", "heartbeat": f"{world.now}"}
+                world.node(name, node.status.cards, version=number + 2, **more)
+            case "silent":
+                world.now += 60
+            case "gone":
+                world.machine(name, there=False)
+            case "learn":
+                world.learn(item, times=20)
+                for _ in range(20):
+                    anew.fleet.mix.see(Ask(demand.kind))
+            case "take":
+                choice = world.chooser.choose(demand, list(NODES))
+                if choice.node is not None:
+                    write(world, item, choice)
+            case "ask":
+                scores(world.chooser, demand, list(NODES))
+        assert over(world) == []
+    world.chooser.fleet.now().renew()
+    anew.fleet.now().renew()
+    _, demand = asked("p", wanted)
+    answer = world.chooser.choose(demand, list(NODES))
+    assert answer == anew.choose(demand, list(reversed(NODES)))
+    assert answer.node is None or world.snapshot.usable(world.snapshot.nodes[answer.node])

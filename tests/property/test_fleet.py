@@ -127,6 +127,9 @@ class Cluster(RuleBasedStateMachine):
         before = list(self.fleet.ranked(ask))
         chosen = self.fleet.choose(ask)
         assert chosen == (before[0] if before else None)
+        names, able = list(self.fleet.order(ask)), [one.node for one in before]
+        assert [name for name in names if name in able] == able
+        assert len(ask.requests) > 1 or names == able
         if chosen is None:
             return None
         node = self.nodes[chosen.node]

@@ -116,6 +116,13 @@ class Classes:
         """Return how long the worth tables of all classes are together."""
         return self._end
 
+    def copy(self) -> Classes:
+        """Return classes of their own with the same numbers."""
+        found = Classes()
+        for kind in self.all[1:]:
+            found.number(kind.example)
+        return found
+
     def number(self, card: CardState) -> int:
         """Return the number of a card's class; a new one, if none is like it."""
         kind = CardClass(card.model, max(0, card.capacity.units))

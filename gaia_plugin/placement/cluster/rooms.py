@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import repeat
 from typing import Final
 
 import numpy as np
@@ -227,6 +228,6 @@ class Rooms:
 
 def rows_of(rooms: Rooms, names: Iterable[str]) -> Bools:
     """Return which rows are those of the named nodes; names that nobody knows are passed over."""
-    mask = np.zeros(rooms.rows, np.bool_)
-    mask[[row for name in names if (row := rooms.row.get(name)) is not None]] = True
-    return mask
+    mask = np.zeros(rooms.rows + 1, np.bool_)
+    mask[np.fromiter(map(rooms.row.get, names, repeat(rooms.rows)), np.intp)] = True  # the last: unknown
+    return mask[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gaia_plugin.extender.node import Node
+from gaia_plugin.gpu.topology import Level
 from gaia_plugin.kube.gpunode import Link
 from gaia_plugin.kube.placement import Placement, placement_key, render
 from gaia_plugin.kube.pods import Pod
@@ -212,5 +213,6 @@ def test_links_make_groups() -> None:
     world = World()
     cards = [card("a", links=[Link("b", "NVLink", 4)]), card("b", links=[Link("a", "NVLink", 4)]), card("c")]
     world.node("n1", cards)
-    assert world.snapshot.nodes["n1"].groups[0][1] == (("a", "b"),)
+    groups = world.snapshot.nodes["n1"].topology.groups(Level.NVLINK, ["a", "b", "c"])
+    assert groups == (("a", "b"), ("c",))
     assert gpunode("n1", cards).status.cards[0].links[0].card == "b"

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gaia_plugin.extender.choose import Chooser
+from gaia_plugin.extender.demand import demand_of
+from gaia_plugin.extender.habits import Habits
 from gaia_plugin.extender.kinds import Machine
 from gaia_plugin.extender.snapshot import Snapshot
 from gaia_plugin.kube.gpunode import (
@@ -34,6 +36,7 @@ from gaia_plugin.kube.pods import (
 )
 from gaia_plugin.kube.pods import Spec as PodSpec
 from gaia_plugin.kube.replica import Change
+from gaia_plugin.placement.cluster import Ask, Options
 
 MODEL = "NVIDIA A100-SXM4-80GB"
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -122,13 +125,16 @@ class World:
 
     now: float = 1000.0
     wall: datetime = NOON
+    options: Options | None = None
     snapshot: Snapshot = field(init=False)
     chooser: Chooser = field(init=False)
+    habits: Habits = field(init=False)
     pods: dict[str, Pod] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.snapshot = Snapshot(clock=lambda: self.now, wall=lambda: self.wall)
-        self.chooser = Chooser(self.snapshot)
+        self.chooser = Chooser(self.snapshot, self.options)
+        self.habits = Habits(self.chooser.fleet)
 
     def machine(self, name: str, *, there: bool = True) -> None:
         kind = "added" if there else "gone"
@@ -144,6 +150,13 @@ class World:
         self.pods[item.uid] = item
         self.snapshot.pod_changed(Change("changed", item, None))
         return item
+
+    def learn(self, *wishes: Pod, times: int = 1) -> None:
+        """Let such pods be the usual mix, and price by it."""
+        for wish in wishes:
+            for _ in range(times):
+                self.chooser.fleet.mix.see(Ask(demand_of(wish).kind))
+        self.chooser.fleet.now().renew()
 
     def gone(self, item: Pod) -> None:
         self.pods.pop(item.uid, None)

@@ -178,6 +178,38 @@ def test_containers_of_one_pod_go_to_one_node_together() -> None:
     assert [one.card for slices in chosen.slices for one in slices] == ["b1", "b0"]
 
 
+@pytest.mark.parametrize(
+    ("free", "requests", "together"),
+    [
+        ([IDLE, IDLE], (Request(47, 50), Request(47, 50), Request(94, 100)), True),
+        ([IDLE, IDLE], (Request(94, 100), Request(94, 100), Request(1, 1)), False),
+        ([IDLE, (93, 99)], (Request(None, 100), Request(None, 100)), False),
+        ([(50, 50)], (Request(30, 20), Request(30, 20)), False),
+        ([(60, 50)], (Request(30, 30), Request(30, 30)), False),
+        ([IDLE], (Request(1, 1), Request(1, 1, models=frozenset({"T4"}))), False),
+    ],
+)
+def test_nodes_whose_sums_do_not_reach_for_all_containers_are_not_even_offered(
+    free: list[tuple[int, int]], requests: tuple[Request, ...], together: bool
+) -> None:
+    assert list(fleet(node("a", free)).order(Ask(requests))) == (["a"] if together else [])
+
+
+def test_prices_made_apart_are_those_made_on_the_spot() -> None:
+    apart, here = (fleet(node("a", [(47, 50)]), node("b", [(90, 90)])) for _ in range(2))
+    for each in (apart, here):
+        for wish in HALVES:
+            for _ in range(40):
+                each.mix.see(wish)
+    make = apart.prepare()
+    apart.put(node("c", [(20, 20)], model=T4))
+    here.put(node("c", [(20, 20)], model=T4))
+    assert order(apart, ask(16, 25)) != "bac"
+    apart.adopt(make())
+    here.renew()
+    assert list(apart.ranked(ask(16, 25))) == list(here.ranked(ask(16, 25)))
+
+
 @pytest.mark.parametrize("units", [(30, 60), (60, 30)])
 def test_a_small_slice_does_not_take_the_only_place_of_a_large_one(units: tuple[int, int]) -> None:
     found = fleet(node("a", [(60, 60), (33, 33)]), mix={ask(33, 33): 9})
