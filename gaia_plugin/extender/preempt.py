@@ -3,7 +3,8 @@
 kube-scheduler counts a node's cards as one sum and evicts as little as that sum needs. Here its victims are
 looked at card by card: a node where they do not help is struck, so that nobody is evicted for nothing. And
 nobody is evicted while room is about to come: a victim that is gone is counted until its node has let go of
-its card, and kube-scheduler, which does not see that, would take the next one.
+its card, and kube-scheduler, which does not see that, would take the next one. Nor while room has just come:
+kube-scheduler may not have seen yet that the one who held it is gone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from gaia_plugin.kube.gpunode import Spec
 PATIENCE: Final = 60.0
 """Seconds that room which is about to come is waited for; a container that hangs must not block others."""
 
+SEEN_SECONDS: Final = 10.0
+"""Seconds after which kube-scheduler has seen that room has come; if it still evicts, something else than
+cards is in the way."""
+
 
 class Preemptor:
     """Looks at what kube-scheduler would evict.
@@ -35,13 +40,20 @@ class Preemptor:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._leaving_since: dict[tuple[str, str], float] = {}
+        self._roomier_at: dict[str, float] = {}
+        snapshot.listen(self._note)
+
+    def _note(self, node: Node, roomier: bool) -> None:
+        if roomier:
+            self._roomier_at[node.name] = self._snapshot.clock()
 
     def review(self, demand: Demand, victims: dict[str, Victims]) -> dict[str, Victims]:
         """Return the nodes on which evicting these pods makes room for the pod; none while room is coming.
 
         Nodes that Gaia knows nothing of are struck too: the pod could not be bound to them.
         """
-        if any(self._makes_room(node, demand, uids) for node, uids in list(self._coming())):
+        coming = [*self._coming(), *((node, frozenset[str]()) for node in self._just_come())]
+        if any(self._makes_room(node, demand, uids) for node, uids in coming):
             return {}
         return {
             name: each
@@ -64,6 +76,15 @@ class Preemptor:
             if recent:
                 yield node, recent
         self._leaving_since = still
+
+    def _just_come(self) -> Iterator[Node]:
+        """Yield the nodes that may be given pods and have had more room for a moment."""
+        now = self._snapshot.clock()
+        self._roomier_at = {name: at for name, at in self._roomier_at.items() if now - at < SEEN_SECONDS}
+        for name in self._roomier_at:
+            node = self._snapshot.nodes.get(name)
+            if node is not None and self._snapshot.usable(node):
+                yield node
 
     def _makes_room(self, node: Node, demand: Demand, uids: Collection[str]) -> bool:
         """Tell whether a pod fits on a node once these pods, and all that they hold, are gone."""

@@ -217,6 +217,28 @@ def test_the_answer_to_preempt_names_the_victims_as_they_came() -> None:
     assert ask(world, asked, verb="preempt") == {"NodeNameToMetaVictims": victims}
 
 
+def test_nobody_is_evicted_in_the_moment_in_which_room_has_come() -> None:
+    world = World()
+    service_of = service(world)
+    world.node("n1", [card("a")], reservations=[reservation("v1", "a", 64, 100)])
+    world.node("n2", [card("b")], reservations=[reservation("v2", "b", 64, 100)])
+    lodgers(world, v1="n1", v2="n2")
+    world.now += 60
+    value = pod_manifest("p1", node=None, limits={"gaia.io/vgpu-cores": "100"}, uid="u1")
+    asked = {"Pod": value, "NodeNameToMetaVictims": {"n2": {"Pods": [{"UID": "v2"}]}}}
+    body = json.dumps(asked).encode()
+
+    def evicted() -> set[str]:
+        return set(json.loads(service_of.preempt(body))["NodeNameToMetaVictims"])
+
+    assert evicted() == {"n2"}
+    world.node("n1", [card("a")], version=2)
+    world.gone(world.pods["v1"])
+    assert evicted() == set()  # kube-scheduler may not have seen yet that v1 is gone
+    world.now += 11
+    assert evicted() == {"n2"}  # it has: something else than cards keeps the pod from n1
+
+
 @pytest.mark.parametrize("how", ["terminating", "gone", "slot only"])
 def test_nobody_is_evicted_while_room_is_about_to_come(how: str) -> None:
     world = World()
