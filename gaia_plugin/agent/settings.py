@@ -6,30 +6,28 @@ import re
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
 
 from gaia_plugin.agent.alarm import HARMLESS
-from gaia_plugin.errors import Unusable
 from gaia_plugin.metrics.address import Address, parse_address
+from gaia_plugin.settings import LABEL, ClusterSettings, absolute, read
 
-_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_DOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})+")
-_NODE: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_NODE: Final = re.compile(rf"{LABEL}(?:\.{LABEL})*")
 
 MEMORY: Final = "vgpu-memory"
 CORES: Final = "vgpu-cores"
 
+NO_ROOM_SECONDS: Final = 120.0
+"""A pod that no card takes for so long is deleted: Kubernetes never takes a binding back."""
 
-class AgentSettings(BaseSettings):
+
+class AgentSettings(ClusterSettings):
     """Settings of an agent on a node. Each is an environment variable: `node_name` is ``GAIA_NODE_NAME``."""
-
-    model_config = SettingsConfigDict(env_prefix="GAIA_", extra="ignore", frozen=True)
 
     node_name: str = Field(
         description="Name of this node in the cluster; the chart sets it from spec.nodeName."
     )
-    domain: str = Field("gaia.io", description="Domain of resources and annotations, such as gaia.io.")
     kubelet_dir: Path = Field(Path("/var/lib/kubelet"), description="The kubelet's root directory.")
     cdi_dir: Path = Field(Path("/var/run/cdi"), description="Where CDI specs are written for the runtime.")
     state: Path = Field(Path("/var/lib/gaia"), description="The agent's state directory; on the node's disk.")
@@ -38,9 +36,6 @@ class AgentSettings(BaseSettings):
     )
     driver_root: Path = Field(
         Path("/"), description="Where the node's root is mounted, for finding the driver's files."
-    )
-    kubeconfig: Path | None = Field(
-        None, description="How to reach the API server; without it the pod's service account is used."
     )
     check_runtime: bool = Field(
         True, description="Refuse to start when the container runtime is known to have CDI switched off."
@@ -55,7 +50,7 @@ class AgentSettings(BaseSettings):
         False, description="Delete pods whose processes hold memory of a card past Gaia's library."
     )
     no_room_seconds: Annotated[float, Field(ge=1)] = Field(
-        120.0, description="Seconds after which a pod that no card of this node takes is deleted."
+        NO_ROOM_SECONDS, description="Seconds after which a pod that no card of this node takes is deleted."
     )
     metrics_address: Annotated[Address | None, NoDecode] = Field(
         Address("", 9478),
@@ -79,19 +74,10 @@ class AgentSettings(BaseSettings):
             raise ValueError(f"{value[:60]!r} is not the name of a node")
         return value
 
-    @field_validator("domain")
+    @field_validator("kubelet_dir", "cdi_dir", "state", "driver_root", "driver")
     @classmethod
-    def _is_domain(cls, value: str) -> str:
-        if len(value) > 100 or _DOMAIN.fullmatch(value) is None:
-            raise ValueError(f"{value[:60]!r} is not a domain such as gaia.io")
-        return value
-
-    @field_validator("kubelet_dir", "cdi_dir", "state", "driver_root", "driver", "kubeconfig")
-    @classmethod
-    def _is_absolute(cls, value: Path | None) -> Path | None:
-        if value is not None and not value.is_absolute():
-            raise ValueError(f"{value} is not an absolute path")
-        return value
+    def _are_absolute(cls, value: Path | None) -> Path | None:
+        return absolute(value)
 
     @property
     def memory(self) -> str:
@@ -115,16 +101,4 @@ def read_settings(**given: object) -> AgentSettings:
     Raises:
         Unusable: one is missing or means nothing; names the variable.
     """
-    known = {key: value for key, value in given.items() if value is not None}
-    try:
-        return AgentSettings(**known)  # type: ignore[arg-type]
-    except ValidationError as error:
-        faults = [_fault(list(each["loc"]), str(each["msg"]), each["type"]) for each in error.errors()]
-        raise Unusable(" ".join(faults)) from None
-
-
-def _fault(where: list[object], why: str, kind: str) -> str:
-    name = f"GAIA_{str(where[0]).upper()}" if where else "The settings"
-    if kind == "missing":
-        return f"{name} is not set."
-    return f"{name}: {why.removeprefix('Value error, ')}."
+    return read(AgentSettings, given)

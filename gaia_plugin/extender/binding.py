@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -28,6 +27,7 @@ from gaia_plugin.kube.errors import ApiError
 from gaia_plugin.kube.gpunode import Amounts, GpuNode, Reservation, Spec
 from gaia_plugin.kube.placement import Placement, placement_key, render
 from gaia_plugin.kube.pods import Pod, path
+from gaia_plugin.kube.times import now_text
 from gaia_plugin.placement import CardState, Slice
 from gaia_plugin.placement.preference import Cost, binpack
 from gaia_plugin.shares import Share
@@ -139,11 +139,6 @@ def reservations(pod: Pod, where: Placed, at: str) -> tuple[Reservation, ...]:
         for container, slices in sorted(where.items())
         for part in slices
     )
-
-
-def now_text() -> str:
-    """Return the time of day, RFC 3339, never the same twice in practice."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class Binder:

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from gaia_plugin.errors import Refusal
-from gaia_plugin.extender.binding import SECONDS, now_text
+from gaia_plugin.extender.binding import SECONDS
 from gaia_plugin.extender.choose import Chooser
 from gaia_plugin.extender.demand import Demand, Kind, demand_or_refusal
 from gaia_plugin.extender.dropping import retry_key
@@ -25,6 +25,7 @@ from gaia_plugin.extender.snapshot import Snapshot
 from gaia_plugin.kube.errors import ApiError
 from gaia_plugin.kube.pods import Pod, path
 from gaia_plugin.kube.replica import Change
+from gaia_plugin.kube.times import now_text
 from gaia_plugin.placement import CardState
 
 log = structlog.get_logger(__name__)

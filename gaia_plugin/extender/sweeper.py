@@ -16,6 +16,7 @@ from gaia_plugin.kube.errors import ApiError
 from gaia_plugin.kube.gpunode import GpuNode
 from gaia_plugin.kube.pods import Pod, container_ended, path
 from gaia_plugin.kube.replica import Change
+from gaia_plugin.kube.times import now_text
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +61,7 @@ class Sweeper:
         *,
         busy: Callable[[str], bool] = lambda _: False,
         observe: Callable[[GpuNode], None] = lambda _: None,
-        at: Callable[[], str] = binding.now_text,
+        at: Callable[[], str] = now_text,
         unbound_seconds: float = UNBOUND_SECONDS,
     ) -> None:
         self._api = api

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -12,6 +11,7 @@ import structlog
 
 from gaia_plugin.kube.errors import ApiError
 from gaia_plugin.kube.pods import Pod, path
+from gaia_plugin.kube.times import now_text
 
 log = structlog.get_logger(__name__)
 
@@ -150,7 +150,7 @@ async def tell(
             "name": f"{pod.metadata.name[:200].rstrip('.-')}.{secrets.token_hex(8)}",
             "namespace": namespace,
         },
-        "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "eventTime": now_text(),
         "type": kind,
         "reason": reason,
         "action": action,

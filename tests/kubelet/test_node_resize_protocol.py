@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gaia_plugin.agent.pods import gpunode as writing
 from gaia_plugin.api import models
 from gaia_plugin.errors import Code, Refusal
+from gaia_plugin.kube import times
 from gaia_plugin.shares import Share
 from tests.kubelet.node_world import World, uuid_of
 from tests.kubelet.resizing import (
@@ -41,7 +41,7 @@ class SlowClock(datetime):
 async def test_a_status_that_says_nothing_else_voids_what_was_given_up_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "datetime", SlowClock)
+    monkeypatch.setattr(times, "datetime", SlowClock)
     pod = await world.run(growing(32))
     monkeypatch.setattr(world.agent.node.core.directories.members, "contains", lambda _, pid: pid == 4711)
     world.cards.held[uuid_of(0)] = {4711: 24 << 28}

@@ -24,6 +24,7 @@ from gaia_plugin.agent.pods.placed import Order, largest_card
 from gaia_plugin.agent.pods.ports import Checkpoint, Server, Untold
 from gaia_plugin.agent.pods.refusals import Refusals
 from gaia_plugin.agent.pods.sight import Sight
+from gaia_plugin.agent.settings import NO_ROOM_SECONDS
 from gaia_plugin.errors import Code, Refusal, Unusable
 from gaia_plugin.kube.errors import ApiError
 from gaia_plugin.kube.pods import Pod
@@ -36,9 +37,6 @@ log = structlog.get_logger(__name__)
 
 PATIENCE: Final = 20.0
 """Seconds that a call waits for the API server or for room. The kubelet gives up after 30."""
-
-NO_ROOM_SECONDS: Final = 120.0
-"""A pod that no card takes for so long is deleted: Kubernetes never takes a binding back."""
 
 _LOOK_AGAIN: Final = 2.0
 """Seconds after which a pod without room looks again although nothing was given back."""

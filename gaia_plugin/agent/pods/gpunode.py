@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, ParamSpec, Protocol, TypeVar
 
@@ -28,6 +27,7 @@ from gaia_plugin.kube import gpunode, nodes
 from gaia_plugin.kube.errors import ApiError
 from gaia_plugin.kube.gpunode import Condition, GpuNode, Status
 from gaia_plugin.kube.reflector import Backoff
+from gaia_plugin.kube.times import now_text
 from gaia_plugin.ledger import SlotRecord
 
 log = structlog.get_logger(__name__)
@@ -340,7 +340,7 @@ class NodeWriter:
             self._desk.core.facts(),
             reserved,
             ready=ready,
-            heartbeat=_now(),
+            heartbeat=now_text(),
             sample=self._sample,
             conditions=self.conditions(),
         )
@@ -368,11 +368,3 @@ def _hinted(error: ApiError) -> str:
     if error.status != HTTPStatus.FORBIDDEN:
         return str(error)
     return f"{error}. What an agent has to be allowed is in deploy/agent.yaml."
-
-
-def _now() -> str:
-    """Return the time, never the same twice.
-
-    A write that changes nothing leaves the version as it is, and then voids nothing that was decided before.
-    """
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gaia_plugin.agent.meters import NOBODY, Meter, timed
 from gaia_plugin.agent.node import PATIENCE, LocalNode
 from gaia_plugin.agent.pods import recover
-from gaia_plugin.agent.pods.admit import NO_ROOM_SECONDS, Admission
+from gaia_plugin.agent.pods.admit import Admission
 from gaia_plugin.agent.pods.advertised import Advertiser, Lists
 from gaia_plugin.agent.pods.core import FROM_PODS, PodCore
 from gaia_plugin.agent.pods.desired import Desires
@@ -33,6 +33,7 @@ from gaia_plugin.agent.pods.status import Sample
 from gaia_plugin.agent.pods.sweep import Sweep, finished
 from gaia_plugin.agent.pods.watchdog import Watchdog
 from gaia_plugin.agent.readings import Reader
+from gaia_plugin.agent.settings import NO_ROOM_SECONDS
 from gaia_plugin.api import models
 from gaia_plugin.errors import Code, Refusal, Unusable
 from gaia_plugin.kube import nodes
